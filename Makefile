@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# Exit-less storage for KVM guests.  `make help` says what there is.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := modules
+MAKEFLAGS += --no-print-directory
+
+CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pvio-lab
+PREFIX ?= /usr/local
+
+# The kernel to build against: KDIR if given, else KVER, else the newest
+# installed one that has headers.
+KVER ?= $(shell scripts/newest-kernel)
+KDIR ?= $(if $(KVER),/lib/modules/$(KVER)/build)
+RELEASE = $(or $(shell cat $(KDIR)/include/config/kernel.release 2>/dev/null),$(KVER))
+BUILD = $(CURDIR)/out/build/$(RELEASE)
+
+# Debian's headers come without the vmlinux that BTF would need.
+jobs = $(if $(findstring --jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
+kbuild = $(MAKE) $(jobs) -C $(KDIR) M=$(BUILD) W=1 KCFLAGS=-Werror \
+	CONFIG_DEBUG_INFO_BTF_MODULES= $(if $(C),C=$(C) CF="$(CF)")
+
+.PHONY: modules stage install install-guest clean help tree check demo bench bench-host \
+	mutants pvio modules-dir debug-kernel
+
+modules: stage
+	+@exec 9>$(BUILD).lock && flock 9 && \
+	$(kbuild) modules && scripts/collect-modules $(BUILD)
+
+stage:
+	@scripts/kernel-ready "$(KDIR)" "$(KVER)"
+	@mkdir -p $(BUILD) && exec 9>$(BUILD).lock && flock 9 && \
+	scripts/stage $(BUILD) && \
+	scripts/private-header "$(KDIR)" "$(KVER)" $(BUILD)/private/vhost
+
+# The selftests' modules are built with ours, but nobody else wants them.
+install: modules pvio
+	@sed -i '\|/tools/testing/|d' $(BUILD)/modules.order
+	+$(kbuild) modules_install INSTALL_MOD_DIR=updates CONFIG_MODULE_SIG_ALL= DEPMOD=true
+	depmod $(if $(INSTALL_MOD_PATH),-b $(INSTALL_MOD_PATH)) $(RELEASE)
+	install -D -m 755 tools/pvblk/pvblkctl $(DESTDIR)$(PREFIX)/sbin/pvblkctl
+	+$(MAKE) -C tools/pvio install-files BIN=$(CURDIR)/out/bin/pvio prefix=$(PREFIX)
+
+# What a guest wants: no pvio, so no Rust.
+install-guest: modules
+	install -D -m 644 $(BUILD)/drivers/block/pvblk/virtio_pvblk.ko \
+		$(INSTALL_MOD_PATH)/lib/modules/$(RELEASE)/updates/drivers/block/pvblk/virtio_pvblk.ko
+	depmod $(if $(INSTALL_MOD_PATH),-b $(INSTALL_MOD_PATH)) $(RELEASE)
+	install -D -m 755 tools/pvblk/pvblkctl $(DESTDIR)$(PREFIX)/sbin/pvblkctl
+
+clean:
+	rm -rf out/build out/bin out/tree out/tests
+	@for d in tools/testing/selftests/*/Makefile; do \
+		if grep -qs '^clean:\|lib\.mk' $$d; then \
+			$(MAKE) -s -C $$(dirname $$d) clean || exit; fi; done
+
+pvio:
+	@if [ -f tools/pvio/Cargo.toml ]; then \
+		. scripts/rust-env && cd tools/pvio && \
+		CARGO_TARGET_DIR=$(CACHE)/cargo cargo build --release --locked && \
+		install -D -m 755 $(CACHE)/cargo/release/pvio $(CURDIR)/out/bin/pvio; \
+	else echo "tools/pvio is not there yet"; fi
+
+modules-dir:
+	@echo $(BUILD)
+
+tree:
+	@scripts/tree $(or $(TREE),out/tree)
+
+# Not $(MAKE): `make -n check` must only print.
+check:
+	@LANE='$(LANE)' T='$(T)' tools/lab/check
+
+debug-kernel:
+	@tools/lab/setup && tools/lab/kernel/build
+
+demo:
+	@tools/lab/setup
+	@$(MAKE) modules pvio
+	@tools/lab/bench/demo
+
+bench:
+	@tools/lab/setup
+	@$(MAKE) modules pvio
+	@tools/lab/bench/bench
+
+bench-host:
+	@tools/lab/setup
+	@$(MAKE) modules
+	@tools/lab/bench/bench-host
+
+mutants:
+	@tools/lab/setup
+	@tools/testing/mutants/run $(T)
+
+help:
+	@sed '1,2d; s/^# \?//' scripts/help.txt
