@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * When a poller sleeps, and for how long.
+ *
+ * Two things are learned.
+ *
+ * Arrival.  After the last piece of work a poller goes on polling for a window.
+ * If it then sleeps, and work comes soon after, the window was too short: it
+ * grows to cover the gap.  If work comes late, polling could not have paid off:
+ * the window shrinks, to nothing if that goes on, and from then on the poller
+ * behaves as in event mode.  "Soon" is within max_window.  There are two such
+ * windows, since a guest that waits for a completion before it sends the next
+ * request, and one that does not, differ in what can be expected while requests
+ * are outstanding.
+ *
+ * Completion.  With requests outstanding and none arriving, the next event is a
+ * completion, and owners know how long the backend takes.  The poller sleeps
+ * until a margin before it.  The margin is what waking up costs on this
+ * machine plus what forecasts are off by, and is learned as one number: a
+ * completion that was there at wake-up makes it grow, polling between wake-up
+ * and completion makes it shrink.  It also keeps a polled backend honest: there
+ * a completion is seen no sooner than the poller looks, so an owner who saw
+ * only late ones would learn too long a service time.
+ */
+#include <kunit/visibility.h>
+#include <linux/export.h>
+#include <linux/math64.h>
+#include <linux/minmax.h>
+#include <linux/time64.h>
+#include <uapi/linux/vhost_poll.h>
+
+#include "policy.h"
+
+/* A window below this is not worth reading the clock for. */
+#define WINDOW_MIN	(2ULL * NSEC_PER_USEC)
+
+#define MARGIN_FIRST	(10ULL * NSEC_PER_USEC)
+#define MARGIN_MIN	(2ULL * NSEC_PER_USEC)
+#define MARGIN_MAX	(500ULL * NSEC_PER_USEC)
+
+/* A shorter sleep than this costs more than it saves. */
+#define SLEEP_MIN	(20ULL * NSEC_PER_USEC)
+
+/*
+ * The wait for a completion has to be this many margins long, or what is slept
+ * is too little of it to be worth the risk of being late.
+ */
+#define SLEEP_MARGINS	4
+
+/* Owners may be told anything by a backend that lost a request. */
+#define SERVICE_MAX	(1ULL * NSEC_PER_SEC)
+
+/* Looks at a polled backend that does not answer are this far apart. */
+#define NAP_MIN		(20ULL * NSEC_PER_USEC)
+#define NAP_MAX		(1ULL * NSEC_PER_MSEC)
+
+void vhost_poll_policy_init(struct vhost_poll_policy *pol, u64 max_window,
+			    u64 now)
+{
+	*pol = (struct vhost_poll_policy) {
+		.max_window	= max_window,
+		.margin		= MARGIN_FIRST,
+		.last_work	= now,
+	};
+}
+EXPORT_SYMBOL_IF_KUNIT(vhost_poll_policy_init);
+
+/* What a window becomes after work came @gap after the work before it. */
+static u64 window_learn(u64 window, u64 gap, u64 max)
+{
+	if (gap > max) {
+		window /= 4;
+		return window < WINDOW_MIN ? 0 : window;
+	}
+	return clamp(2 * gap, max(window, WINDOW_MIN), max);
+}
+
+static void margin_grow(struct vhost_poll_policy *pol)
+{
+	pol->margin = min(pol->margin + pol->margin / 2, MARGIN_MAX);
+}
+
+static void margin_shrink(struct vhost_poll_policy *pol, u64 by)
+{
+	pol->margin = max(pol->margin - min(by, pol->margin), MARGIN_MIN);
+}
+
+/**
+ * vhost_poll_predict - when to look for the completion of one source's requests
+ * @pol: the poller's policy
+ * @now: the time
+ * @oldest: when the oldest request was given to the backend
+ * @service: how long one takes; 0 if that is not known
+ * @polled: nobody tells when one is done
+ *
+ * Return: a time to sleep until, VHOST_POLL_SPIN if it is due, or
+ * VHOST_POLL_FOREVER if it is so late that waiting to be told is better.
+ */
+u64 vhost_poll_predict(const struct vhost_poll_policy *pol, u64 now,
+		       u64 oldest, u64 service, bool polled)
+{
+	u64 age = now > oldest ? now - oldest : 0;
+	u64 wait, late;
+
+	service = min(service, SERVICE_MAX);
+	wait = service > age ? service - age : 0;
+	late = age > service ? age - service : 0;
+
+	if (wait >= SLEEP_MIN + SLEEP_MARGINS * pol->margin)
+		return now + wait - pol->margin;
+	if (late <= service / 8 + SLEEP_MIN)
+		return VHOST_POLL_SPIN;
+	if (!polled)
+		return VHOST_POLL_FOREVER;
+	/* Notices at most an eighth later than it could. */
+	return now + clamp(late / 8, NAP_MIN, NAP_MAX);
+}
+EXPORT_SYMBOL_IF_KUNIT(vhost_poll_predict);
+
+/**
+ * vhost_poll_decide - after a round without work: go on, or sleep
+ * @pol: the poller's policy
+ * @mode: enum vhost_poll_mode
+ * @now: the time
+ * @out: what is outstanding; in event mode only what is polled
+ *
+ * Return: VHOST_POLL_SPIN, VHOST_POLL_FOREVER, or a time to sleep until.
+ */
+u64 vhost_poll_decide(struct vhost_poll_policy *pol, unsigned int mode, u64 now,
+		      const struct vhost_poll_outlook *out)
+{
+	bool adaptive = mode == VHOST_POLL_MODE_ADAPTIVE;
+	u64 idle = now > pol->last_work ? now - pol->last_work : 0;
+	u64 window = 0;
+
+	if (adaptive && out->wake_at == VHOST_POLL_FOREVER)
+		window = pol->idle_window;
+	else if (adaptive)
+		window = pol->overlap_window;
+
+	if (mode == VHOST_POLL_MODE_BUSY || idle < window ||
+	    out->wake_at == VHOST_POLL_SPIN) {
+		pol->spun = true;
+		return VHOST_POLL_SPIN;
+	}
+	return out->wake_at;
+}
+EXPORT_SYMBOL_IF_KUNIT(vhost_poll_decide);
+
+/**
+ * vhost_poll_policy_slept - the poller slept as decided
+ * @pol: the poller's policy
+ * @until: what vhost_poll_decide() returned
+ * @inflight: what was outstanding then
+ * @timed: woken by the timer
+ * @now: the time
+ */
+void vhost_poll_policy_slept(struct vhost_poll_policy *pol, u64 until,
+			     unsigned int inflight, bool timed, u64 now)
+{
+	if (!inflight)
+		pol->slept = VHOST_POLL_SLEPT_IDLE;
+	else if (until == VHOST_POLL_FOREVER)
+		pol->slept = VHOST_POLL_SLEPT_BLIND;
+	else
+		pol->slept = timed ? VHOST_POLL_SLEPT_TIMED :
+				     VHOST_POLL_SLEPT_EARLY;
+	pol->inflight = inflight;
+	pol->woke = now;
+	pol->spun = false;
+}
+EXPORT_SYMBOL_IF_KUNIT(vhost_poll_policy_slept);
+
+/**
+ * vhost_poll_policy_work - there was work; learn from how it was waited for
+ * @pol: the poller's policy
+ * @inflight: what is outstanding now, if the poller slept since the last work
+ * @now: the time
+ */
+void vhost_poll_policy_work(struct vhost_poll_policy *pol,
+			    unsigned int inflight, u64 now)
+{
+	u64 gap = now > pol->last_work ? now - pol->last_work : 0;
+	u64 awake = now > pol->woke ? now - pol->woke : 0;
+
+	switch (pol->slept) {
+	case VHOST_POLL_AWAKE:
+		/* A margin that keeps it from sleeping gets another chance. */
+		if (pol->spun && pol->margin > MARGIN_FIRST)
+			margin_shrink(pol, pol->margin / 64);
+		break;
+	case VHOST_POLL_SLEPT_IDLE:
+		pol->idle_window = window_learn(pol->idle_window, gap,
+						pol->max_window);
+		break;
+	case VHOST_POLL_SLEPT_EARLY:
+		if (inflight < pol->inflight)
+			margin_grow(pol);
+		else
+			pol->overlap_window = window_learn(pol->overlap_window,
+							   gap,
+							   pol->max_window);
+		break;
+	case VHOST_POLL_SLEPT_TIMED:
+		pol->overlap_window = window_learn(pol->overlap_window, U64_MAX,
+						   pol->max_window);
+		if (pol->spun)
+			margin_shrink(pol, awake / 8);
+		else
+			margin_grow(pol);
+		break;
+	case VHOST_POLL_SLEPT_BLIND:
+		break;
+	}
+	pol->slept = VHOST_POLL_AWAKE;
+	pol->spun = false;
+	pol->last_work = now;
+}
+EXPORT_SYMBOL_IF_KUNIT(vhost_poll_policy_work);

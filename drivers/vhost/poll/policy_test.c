@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The polling policy on synthetic loads. */
+#include <kunit/test.h>
+#include <linux/module.h>
+#include <linux/time64.h>
+#include <uapi/linux/vhost_poll.h>
+
+#include "policy.h"
+
+#define USEC		((u64)NSEC_PER_USEC)
+#define MSEC		((u64)NSEC_PER_MSEC)
+#define WINDOW		(200 * USEC)
+
+/* What a wake-up takes, and how often a spinning poller looks. */
+#define WAKEUP		(8 * USEC)
+#define TICK		(USEC / 2)
+
+/* A poller with one source whose backend and guest are given times. */
+struct sim {
+	struct vhost_poll_policy pol;
+	unsigned int mode;
+	bool polled;
+	u64 now;
+	u64 spun;
+	u64 slept;
+	u64 late;
+	unsigned int lates;
+	unsigned int sleeps;
+};
+
+static void sim_init(struct sim *s, unsigned int mode, bool polled)
+{
+	*s = (struct sim) { .mode = mode, .polled = polled, .now = NSEC_PER_SEC };
+	vhost_poll_policy_init(&s->pol, WINDOW, s->now);
+}
+
+/* Wait for something that happens at @event; @oldest: inflight since, or 0. */
+static void sim_wait(struct sim *s, u64 event, u64 oldest, u64 service)
+{
+	bool told = !oldest || !s->polled;
+	struct vhost_poll_outlook out;
+	u64 until, wake;
+
+	while (s->now < event) {
+		out.inflight = !!oldest;
+		out.wake_at = VHOST_POLL_FOREVER;
+		if (oldest && !(told && s->mode == VHOST_POLL_MODE_EVENT))
+			out.wake_at = vhost_poll_predict(&s->pol, s->now, oldest,
+							 service, s->polled);
+		until = vhost_poll_decide(&s->pol, s->mode, s->now, &out);
+		if (until == VHOST_POLL_SPIN) {
+			s->spun += TICK;
+			s->now += TICK;
+			continue;
+		}
+		wake = told ? min(until, event) : until;
+		s->sleeps++;
+		s->slept += wake - s->now;
+		s->now = wake + WAKEUP;
+		vhost_poll_policy_slept(&s->pol, until, out.inflight,
+					wake == until, s->now);
+	}
+	s->late += s->now - event;
+	s->lates += s->now - event > TICK;
+}
+
+/* A guest that sends the next request @think after the last completion. */
+static void sim_depth1(struct sim *s, unsigned int n, u64 service, u64 think)
+{
+	u64 oldest;
+
+	while (n--) {
+		sim_wait(s, s->now + think, 0, 0);
+		vhost_poll_policy_work(&s->pol, 0, s->now);
+		oldest = s->now;
+		sim_wait(s, oldest + service, oldest, service);
+		vhost_poll_policy_work(&s->pol, 0, s->now);
+	}
+}
+
+static void sim_restart_counts(struct sim *s)
+{
+	s->spun = 0;
+	s->slept = 0;
+	s->late = 0;
+	s->lates = 0;
+	s->sleeps = 0;
+}
+
+static void busy_never_sleeps(struct kunit *test)
+{
+	struct sim s;
+
+	sim_init(&s, VHOST_POLL_MODE_BUSY, false);
+	sim_depth1(&s, 10, 100 * USEC, MSEC);
+	KUNIT_EXPECT_EQ(test, s.sleeps, 0);
+}
+
+static void event_sleeps_at_once(struct kunit *test)
+{
+	struct sim s;
+
+	sim_init(&s, VHOST_POLL_MODE_EVENT, false);
+	sim_depth1(&s, 10, 100 * USEC, 5 * USEC);
+	KUNIT_EXPECT_EQ(test, s.sleeps, 20);
+	KUNIT_EXPECT_EQ(test, s.spun, 0);
+}
+
+static void event_looks_at_a_polled_backend(struct kunit *test)
+{
+	struct sim s;
+
+	sim_init(&s, VHOST_POLL_MODE_EVENT, true);
+	sim_depth1(&s, 100, MSEC, MSEC);
+	KUNIT_EXPECT_GE(test, s.sleeps, 200);
+	KUNIT_EXPECT_LT(test, s.spun, 100 * MSEC / 4);
+}
+
+static void idle_has_no_timer(struct kunit *test)
+{
+	struct vhost_poll_outlook out = { .wake_at = VHOST_POLL_FOREVER };
+	struct vhost_poll_policy pol;
+
+	vhost_poll_policy_init(&pol, WINDOW, MSEC);
+	pol.idle_window = WINDOW;
+	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
+			vhost_poll_decide(&pol, VHOST_POLL_MODE_ADAPTIVE,
+					  MSEC + WINDOW / 2, &out));
+	KUNIT_EXPECT_EQ(test, VHOST_POLL_FOREVER,
+			vhost_poll_decide(&pol, VHOST_POLL_MODE_ADAPTIVE,
+					  MSEC + WINDOW, &out));
+}
+
+static void frequent_arrivals_are_polled_for(struct kunit *test)
+{
+	struct sim s;
+
+	sim_init(&s, VHOST_POLL_MODE_ADAPTIVE, false);
+	sim_depth1(&s, 10, 10 * USEC, 50 * USEC);
+	sim_restart_counts(&s);
+	sim_depth1(&s, 1000, 10 * USEC, 50 * USEC);
+	KUNIT_EXPECT_EQ(test, s.sleeps, 0);
+	KUNIT_EXPECT_GE(test, s.pol.idle_window, 50 * USEC);
+	KUNIT_EXPECT_LE(test, s.pol.idle_window, WINDOW);
+}
+
+static void rare_arrivals_are_not(struct kunit *test)
+{
+	struct sim s;
+
+	sim_init(&s, VHOST_POLL_MODE_ADAPTIVE, false);
+	s.pol.idle_window = WINDOW;
+	sim_depth1(&s, 10, 10 * USEC, 10 * MSEC);
+	KUNIT_EXPECT_EQ(test, s.pol.idle_window, 0);
+	sim_restart_counts(&s);
+	sim_depth1(&s, 100, 10 * USEC, 10 * MSEC);
+	KUNIT_EXPECT_EQ(test, s.sleeps, 100);
+	/* What is spun is the wait for the backend. */
+	KUNIT_EXPECT_LE(test, s.spun, 100 * 11 * USEC);
+}
+
+static void slow_backend_is_slept_for(struct kunit *test, bool polled)
+{
+	struct sim s;
+
+	sim_init(&s, VHOST_POLL_MODE_ADAPTIVE, polled);
+	sim_depth1(&s, 50, MSEC, 20 * USEC);
+	sim_restart_counts(&s);
+	sim_depth1(&s, 1000, MSEC, 20 * USEC);
+	KUNIT_EXPECT_GE(test, s.sleeps, 1000);
+	KUNIT_EXPECT_LT(test, s.spun, 1000 * MSEC * 15 / 100);
+	KUNIT_EXPECT_LT(test, s.late, 1000 * MSEC / 100);
+	KUNIT_EXPECT_LT(test, s.lates, 300);
+}
+
+static void slow_told_backend_is_slept_for(struct kunit *test)
+{
+	slow_backend_is_slept_for(test, false);
+}
+
+static void slow_polled_backend_is_slept_for(struct kunit *test)
+{
+	slow_backend_is_slept_for(test, true);
+}
+
+static void fast_backend_is_spun_for(struct kunit *test)
+{
+	struct vhost_poll_policy pol;
+
+	vhost_poll_policy_init(&pol, WINDOW, MSEC);
+	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
+			vhost_poll_predict(&pol, MSEC, MSEC, 10 * USEC, false));
+	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
+			vhost_poll_predict(&pol, MSEC, MSEC, 0, true));
+}
+
+static void stuck_backend_is_not_spun_for(struct kunit *test)
+{
+	struct vhost_poll_policy pol;
+	u64 now = NSEC_PER_SEC;
+
+	vhost_poll_policy_init(&pol, WINDOW, MSEC);
+	KUNIT_EXPECT_EQ(test, VHOST_POLL_FOREVER,
+			vhost_poll_predict(&pol, now, MSEC, 10 * USEC, false));
+	KUNIT_EXPECT_EQ(test, now + MSEC,
+			vhost_poll_predict(&pol, now, MSEC, 10 * USEC, true));
+}
+
+/* Clocks of other CPUs may be behind; owners may say anything. */
+static void nothing_wraps(struct kunit *test)
+{
+	struct vhost_poll_outlook out = { .inflight = 1 };
+	struct vhost_poll_policy pol;
+
+	vhost_poll_policy_init(&pol, WINDOW, 10 * MSEC);
+	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
+			vhost_poll_predict(&pol, MSEC, 2 * MSEC, 0, true));
+	out.wake_at = vhost_poll_predict(&pol, MSEC, MSEC, U64_MAX, true);
+	KUNIT_EXPECT_GT(test, out.wake_at, MSEC);
+	vhost_poll_decide(&pol, VHOST_POLL_MODE_ADAPTIVE, MSEC, &out);
+	vhost_poll_policy_work(&pol, 0, MSEC);
+	KUNIT_EXPECT_LE(test, pol.idle_window, WINDOW);
+}
+
+static void arrivals_during_a_wait_widen_the_overlap(struct kunit *test)
+{
+	struct vhost_poll_policy pol;
+
+	vhost_poll_policy_init(&pol, WINDOW, MSEC);
+	vhost_poll_policy_slept(&pol, 3 * MSEC, 1, false, MSEC + 30 * USEC);
+	vhost_poll_policy_work(&pol, 2, MSEC + 30 * USEC);
+	KUNIT_EXPECT_GE(test, pol.overlap_window, 30 * USEC);
+	KUNIT_EXPECT_EQ(test, pol.idle_window, 0);
+	vhost_poll_policy_slept(&pol, 3 * MSEC, 1, true, 3 * MSEC);
+	vhost_poll_policy_work(&pol, 0, 3 * MSEC);
+	KUNIT_EXPECT_LT(test, pol.overlap_window, 30 * USEC);
+}
+
+static struct kunit_case policy_cases[] = {
+	KUNIT_CASE(busy_never_sleeps),
+	KUNIT_CASE(event_sleeps_at_once),
+	KUNIT_CASE(event_looks_at_a_polled_backend),
+	KUNIT_CASE(idle_has_no_timer),
+	KUNIT_CASE(frequent_arrivals_are_polled_for),
+	KUNIT_CASE(rare_arrivals_are_not),
+	KUNIT_CASE(slow_told_backend_is_slept_for),
+	KUNIT_CASE(slow_polled_backend_is_slept_for),
+	KUNIT_CASE(fast_backend_is_spun_for),
+	KUNIT_CASE(stuck_backend_is_not_spun_for),
+	KUNIT_CASE(nothing_wraps),
+	KUNIT_CASE(arrivals_during_a_wait_widen_the_overlap),
+	{}
+};
+
+static struct kunit_suite policy_suite = {
+	.name = "vhost_poll_policy",
+	.test_cases = policy_cases,
+};
+
+kunit_test_suite(policy_suite);
+
+MODULE_IMPORT_NS(EXPORTED_FOR_KUNIT_TESTING);
+MODULE_DESCRIPTION("KUnit tests of the vhost_poll policy");
+MODULE_LICENSE("GPL");

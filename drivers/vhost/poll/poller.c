@@ -1,0 +1,578 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The thread: rounds over its sources, sleep and wake-up, attach and detach.
+ *
+ * Who may touch what.  The list of sources, the mm in use, the policy and the
+ * counters are the thread's alone, so a round takes no lock and no atomic
+ * operation.  Attach and detach are requests that the asker leaves in
+ * @request, one at a time under @control, and waits for; the thread looks
+ * there between two rounds.  That is also what makes vhost_poll_detach()
+ * return only when no callback of the source runs.
+ *
+ * Sleep and wake-up.  The thread sets @asleep, then arms its sources, then
+ * sleeps until @asleep is 0 again.  A producer of work makes the work visible,
+ * then looks at @asleep.  Both have a full barrier between their two steps, so
+ * that at least one of them sees what the other wrote: either arming finds the
+ * work, or the producer finds a sleeper and clears the flag.  Arming therefore
+ * runs with @asleep set, but as a running task: it may fault and schedule.
+ *
+ * The mm.  Callbacks run with their source's mm in use.  The thread has its own
+ * reference on it while it polls, and none while it sleeps: an exited owner's
+ * memory is not kept by somebody who does nothing with it.  References are
+ * dropped with mmput_async(): taking down an address space may take long, and
+ * other guests' rings wait meanwhile.
+ */
+#include <linux/cpumask.h>
+#include <linux/err.h>
+#include <linux/hrtimer.h>
+#include <linux/kthread.h>
+#include <linux/ktime.h>
+#include <linux/sched.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/task.h>
+#include <linux/slab.h>
+#include <linux/topology.h>
+
+#define CREATE_TRACE_POINTS
+#include <trace/events/vhost_poll.h>
+
+#include "poll.h"
+
+/* vhost_poll_source.state, the thread's own */
+#define SOURCE_ARMED	BIT(0)	/* @arm was called, @disarm not yet */
+#define SOURCE_GONE	BIT(1)	/* its mm has no users any more */
+
+#define WEIGHT_MAX	1000
+
+/* What a source of weight 100 gets in a round. */
+#define BUDGET_100	64
+
+static void poller_drop_mm(struct vhost_poller *p)
+{
+	struct mm_struct *mm = p->mm;
+
+	if (!mm)
+		return;
+	p->mm = NULL;
+	kthread_unuse_mm(mm);
+	mmput_async(mm);
+}
+
+static bool poller_switch_mm(struct vhost_poller *p,
+			     struct vhost_poll_source *src)
+{
+	if (src->state & SOURCE_GONE)
+		return false;
+	poller_drop_mm(p);
+	if (!src->mm)
+		return true;
+	/* Nobody can bring back an mm without users: no need to ask again. */
+	if (!mmget_not_zero(src->mm)) {
+		src->state |= SOURCE_GONE;
+		return false;
+	}
+	p->mm = src->mm;
+	kthread_use_mm(p->mm);
+	return true;
+}
+
+/* Returns whether callbacks of @src may be called now. */
+static inline bool poller_enter(struct vhost_poller *p,
+				struct vhost_poll_source *src)
+{
+	return likely(p->mm == src->mm) || poller_switch_mm(p, src);
+}
+
+static int source_budget(const struct vhost_poll_source *src)
+{
+	return max(1U, READ_ONCE(src->weight) * BUDGET_100 / 100);
+}
+
+static unsigned int poller_round(struct vhost_poller *p)
+{
+	struct vhost_poll_source *src;
+	unsigned int work = 0;
+	int n;
+
+	list_for_each_entry(src, &p->sources, node) {
+		if (!poller_enter(p, src))
+			continue;
+		n = src->ops->poll(src, source_budget(src));
+		if (n > 0)
+			work += n;
+	}
+	return work;
+}
+
+/* What is outstanding; @all: also what somebody will tell us of. */
+static void poller_outlook(struct vhost_poller *p, bool all, u64 now,
+			   struct vhost_poll_outlook *out)
+{
+	struct vhost_poll_source *src;
+
+	out->inflight = 0;
+	out->wake_at = VHOST_POLL_FOREVER;
+	list_for_each_entry(src, &p->sources, node) {
+		if (!src->inflight || !(all || src->polled) ||
+		    (src->state & SOURCE_GONE))
+			continue;
+		out->inflight += src->inflight;
+		out->wake_at = min(out->wake_at,
+				   vhost_poll_predict(&p->policy, now,
+						      src->oldest_ns,
+						      src->service_ns,
+						      src->polled));
+	}
+}
+
+/* Returns whether there is work after all. */
+static bool poller_arm(struct vhost_poller *p)
+{
+	struct vhost_poll_source *src;
+
+	list_for_each_entry(src, &p->sources, node) {
+		if (!poller_enter(p, src))
+			continue;
+		src->state |= SOURCE_ARMED;
+		if (src->ops->arm(src))
+			return true;
+	}
+	return false;
+}
+
+static void poller_disarm(struct vhost_poller *p)
+{
+	struct vhost_poll_source *src;
+
+	list_for_each_entry(src, &p->sources, node) {
+		if (!(src->state & SOURCE_ARMED))
+			continue;
+		src->state &= ~SOURCE_ARMED;
+		if (poller_enter(p, src))
+			src->ops->disarm(src);
+	}
+}
+
+/* Returns whether it was the timer that ended the wait. */
+static bool poller_wait(struct vhost_poller *p, u64 until)
+{
+	ktime_t expires = ns_to_ktime(until);
+	bool timed = false;
+
+	for (;;) {
+		/* TASK_IDLE: neither a hung task nor load. */
+		set_current_state(TASK_IDLE);
+		if (!READ_ONCE(p->asleep) || kthread_should_stop() || timed)
+			break;
+		if (until == VHOST_POLL_FOREVER)
+			schedule();
+		else
+			timed = !schedule_hrtimeout_range(&expires, 0,
+							  HRTIMER_MODE_ABS);
+	}
+	__set_current_state(TASK_RUNNING);
+	return timed;
+}
+
+static void poller_sleep_begins(struct vhost_poller *p, u64 now)
+{
+	preempt_disable();
+	write_seqcount_begin(&p->sleep_seq);
+	p->sleep_since = now;
+	write_seqcount_end(&p->sleep_seq);
+	preempt_enable();
+}
+
+static void poller_sleep_ends(struct vhost_poller *p, u64 now)
+{
+	preempt_disable();
+	write_seqcount_begin(&p->sleep_seq);
+	p->sleep_ns += now - p->sleep_since;
+	p->sleep_since = 0;
+	write_seqcount_end(&p->sleep_seq);
+	preempt_enable();
+}
+
+/* The mode that counts now. */
+static u32 poller_mode(const struct vhost_poller *p)
+{
+	return READ_ONCE(p->away) ? VHOST_POLL_MODE_EVENT : READ_ONCE(p->mode);
+}
+
+/* Something that vhost_poller_kick() is called for and no source knows of. */
+static bool poller_told(const struct vhost_poller *p, u32 mode)
+{
+	return READ_ONCE(p->request) || poller_mode(p) != mode;
+}
+
+static void poller_sleep(struct vhost_poller *p, u32 mode, u64 until,
+			 unsigned int inflight)
+{
+	u64 start = p->clock;
+	bool timed;
+
+	WRITE_ONCE(p->asleep, 1);
+	/* Pairs with the barrier in vhost_poller_kick(). */
+	smp_mb();
+	if (poller_arm(p) || poller_told(p, mode))
+		goto out;
+
+	poller_drop_mm(p);
+	trace_vhost_poll_sleep(p->cpu, inflight,
+			       until == VHOST_POLL_FOREVER ? 0 : until - start);
+	poller_sleep_begins(p, start);
+	timed = poller_wait(p, until);
+	p->clock = ktime_get_ns();
+	poller_sleep_ends(p, p->clock);
+	trace_vhost_poll_wake(p->cpu, timed, p->clock - start);
+
+	WRITE_ONCE(p->count.sleeps, p->count.sleeps + 1);
+	if (timed)
+		WRITE_ONCE(p->count.sleeps_timed, p->count.sleeps_timed + 1);
+	else
+		WRITE_ONCE(p->count.wakeups, p->count.wakeups + 1);
+	p->policy.max_window = NSEC_PER_USEC *
+			       READ_ONCE(vhost_poll_max_window_us);
+	vhost_poll_policy_slept(&p->policy, until, inflight, timed, p->clock);
+out:
+	WRITE_ONCE(p->asleep, 0);
+	poller_disarm(p);
+}
+
+/* After a round that found nothing. */
+static void poller_idle(struct vhost_poller *p)
+{
+	struct vhost_poll_outlook out = { .wake_at = VHOST_POLL_FOREVER };
+	u32 mode = poller_mode(p);
+	u64 until;
+
+	if (list_empty(&p->sources)) {
+		poller_sleep(p, mode, VHOST_POLL_FOREVER, 0);
+		return;
+	}
+	if (mode != VHOST_POLL_MODE_BUSY)
+		poller_outlook(p, mode == VHOST_POLL_MODE_ADAPTIVE, p->clock,
+			       &out);
+	until = vhost_poll_decide(&p->policy, mode, p->clock, &out);
+	if (until == VHOST_POLL_SPIN)
+		cpu_relax();
+	else
+		poller_sleep(p, mode, until, out.inflight);
+}
+
+/* After a round that found something. */
+static void poller_worked(struct vhost_poller *p)
+{
+	struct vhost_poll_outlook out = { .inflight = 0 };
+
+	if (p->policy.slept != VHOST_POLL_AWAKE)
+		poller_outlook(p, true, p->clock, &out);
+	vhost_poll_policy_work(&p->policy, out.inflight, p->clock);
+}
+
+static void poller_account(struct vhost_poller *p, unsigned int work)
+{
+	struct vhost_poll_counters *c = &p->count;
+	u64 now = ktime_get_ns();
+	u64 spent = now - p->clock;
+
+	p->clock = now;
+	WRITE_ONCE(c->rounds, c->rounds + 1);
+	if (!work) {
+		WRITE_ONCE(c->poll_ns, c->poll_ns + spent);
+		return;
+	}
+	WRITE_ONCE(c->busy_ns, c->busy_ns + spent);
+	WRITE_ONCE(c->rounds_hit, c->rounds_hit + 1);
+	WRITE_ONCE(c->work, c->work + work);
+}
+
+/* Behind a source of the same mm if there is one, so that a round has few switches. */
+static void poller_add(struct vhost_poller *p, struct vhost_poll_source *new)
+{
+	struct list_head *after = p->sources.prev;
+	struct vhost_poll_source *src;
+
+	list_for_each_entry(src, &p->sources, node) {
+		if (src->mm == new->mm)
+			after = &src->node;
+	}
+	new->state = 0;
+	list_add(&new->node, after);
+	WRITE_ONCE(p->nr_sources, p->nr_sources + 1);
+	rcu_assign_pointer(new->poller, p);
+	if (poller_enter(p, new))
+		new->ops->disarm(new);
+}
+
+static void poller_del(struct vhost_poller *p, struct vhost_poll_source *src)
+{
+	RCU_INIT_POINTER(src->poller, NULL);
+	list_del_init(&src->node);
+	WRITE_ONCE(p->nr_sources, p->nr_sources - 1);
+	/* Its owner may wait for this mm's last user. */
+	if (p->mm == src->mm)
+		poller_drop_mm(p);
+}
+
+static void poller_serve_request(struct vhost_poller *p)
+{
+	/* Pairs with the release in poller_ask(). */
+	struct vhost_poll_request *req = smp_load_acquire(&p->request);
+
+	if (req->attach)
+		poller_add(p, req->src);
+	else
+		poller_del(p, req->src);
+	WRITE_ONCE(p->request, NULL);
+	complete(&req->done);
+}
+
+static int vhost_poller_thread(void *data)
+{
+	struct vhost_poller *p = data;
+	unsigned int work;
+
+	p->clock = ktime_get_ns();
+	vhost_poll_policy_init(&p->policy,
+			       NSEC_PER_USEC * READ_ONCE(vhost_poll_max_window_us),
+			       p->clock);
+
+	while (!kthread_should_stop()) {
+		if (unlikely(READ_ONCE(p->request)))
+			poller_serve_request(p);
+		work = poller_round(p);
+		poller_account(p, work);
+		if (work)
+			poller_worked(p);
+		else
+			poller_idle(p);
+		/* The other threads of this CPU, and every flavour of RCU. */
+		cond_resched_tasks_rcu_qs();
+	}
+	poller_drop_mm(p);
+	return 0;
+}
+
+/**
+ * vhost_poller_kick - wake the thread if it sleeps
+ * @p: the poller; the caller made what it is woken for visible before
+ */
+void vhost_poller_kick(struct vhost_poller *p)
+{
+	/* Pairs with the barrier in poller_sleep(). */
+	smp_mb();
+	if (READ_ONCE(p->asleep) && xchg(&p->asleep, 0))
+		wake_up_process(p->task);
+}
+
+/**
+ * vhost_poll_wake - tell a source's poller that there is work
+ * @src: the source; the work is where its @arm or @poll will find it
+ *
+ * From any context.  Costs a barrier and a look at a flag while the poller is
+ * awake.
+ */
+void vhost_poll_wake(struct vhost_poll_source *src)
+{
+	struct vhost_poller *p;
+
+	rcu_read_lock();
+	p = rcu_dereference(src->poller);
+	if (p)
+		vhost_poller_kick(p);
+	rcu_read_unlock();
+}
+EXPORT_SYMBOL_GPL(vhost_poll_wake);
+
+static void poller_ask(struct vhost_poller *p, struct vhost_poll_source *src,
+		       bool attach)
+{
+	struct vhost_poll_request req = { .src = src, .attach = attach };
+
+	init_completion(&req.done);
+	mutex_lock(&p->control);
+	/* Pairs with the acquire in poller_serve_request(). */
+	smp_store_release(&p->request, &req);
+	vhost_poller_kick(p);
+	wait_for_completion(&req.done);
+	mutex_unlock(&p->control);
+}
+
+/**
+ * vhost_poll_attach - have a source polled
+ * @poller: on which the caller has a reference, and keeps it until after
+ *	vhost_poll_detach()
+ * @src: with @ops, @mm and @weight set and all else 0; on @mm the caller has a
+ *	reference (mmgrab()) for as long
+ *
+ * May sleep.  Callbacks may run before this returns.
+ *
+ * Return: 0, -EINVAL for a wrong source, -EBUSY for an attached one.
+ */
+int vhost_poll_attach(struct vhost_poller *poller, struct vhost_poll_source *src)
+{
+	if (!src->ops || !src->weight || src->weight > WEIGHT_MAX)
+		return -EINVAL;
+	if (rcu_access_pointer(src->poller))
+		return -EBUSY;
+	poller_ask(poller, src, true);
+	return 0;
+}
+EXPORT_SYMBOL_GPL(vhost_poll_attach);
+
+/**
+ * vhost_poll_detach - end the polling of a source
+ * @src: attached or not
+ *
+ * May sleep.  When it returns no callback of @src runs nor will run.
+ */
+void vhost_poll_detach(struct vhost_poll_source *src)
+{
+	/* The owner does not attach and detach at the same time. */
+	struct vhost_poller *p = rcu_dereference_protected(src->poller, true);
+
+	if (p)
+		poller_ask(p, src, false);
+}
+EXPORT_SYMBOL_GPL(vhost_poll_detach);
+
+/**
+ * vhost_poller_cpu - the CPU that a poller belongs to
+ * @poller: which
+ *
+ * Return: its number; the poller runs elsewhere while that CPU is offline.
+ */
+unsigned int vhost_poller_cpu(const struct vhost_poller *poller)
+{
+	return poller->cpu;
+}
+EXPORT_SYMBOL_GPL(vhost_poller_cpu);
+
+void vhost_poller_set_mode(struct vhost_poller *p, u32 mode)
+{
+	WRITE_ONCE(p->mode, mode);
+	/* It may sleep as the old mode would have it. */
+	vhost_poller_kick(p);
+	trace_vhost_poll_mode(p->cpu, mode, READ_ONCE(p->away));
+}
+
+void vhost_poller_stats(struct vhost_poller *p, struct vhost_poll_stats *st)
+{
+	const struct vhost_poll_counters *c = &p->count;
+	unsigned int seq;
+	u64 since, now;
+
+	st->cpu = p->cpu;
+	st->mode = READ_ONCE(p->mode);
+	st->sources = READ_ONCE(p->nr_sources);
+	st->state = READ_ONCE(p->away);
+	st->rounds = READ_ONCE(c->rounds);
+	st->rounds_hit = READ_ONCE(c->rounds_hit);
+	st->work = READ_ONCE(c->work);
+	st->sleeps = READ_ONCE(c->sleeps);
+	st->sleeps_timed = READ_ONCE(c->sleeps_timed);
+	st->wakeups = READ_ONCE(c->wakeups);
+	st->busy_ns = READ_ONCE(c->busy_ns);
+	st->poll_ns = READ_ONCE(c->poll_ns);
+	st->idle_window_ns = READ_ONCE(p->policy.idle_window);
+	do {
+		seq = read_seqcount_begin(&p->sleep_seq);
+		st->sleep_ns = p->sleep_ns;
+		since = p->sleep_since;
+		now = ktime_get_ns();
+	} while (read_seqcount_retry(&p->sleep_seq, seq));
+	if (since && now > since)
+		st->sleep_ns += now - since;
+}
+
+static void vhost_poller_free(struct vhost_poller *p)
+{
+	free_cpumask_var(p->elsewhere);
+	kfree(p);
+}
+
+static void vhost_poller_free_rcu(struct rcu_head *rcu)
+{
+	struct vhost_poller *p = container_of(rcu, struct vhost_poller, rcu);
+
+	put_task_struct(p->task);
+	vhost_poller_free(p);
+}
+
+static struct vhost_poller *vhost_poller_alloc(struct file *file,
+					       const struct vhost_poll_create *arg)
+{
+	struct vhost_poller *p;
+
+	p = kzalloc_node(sizeof(*p), GFP_KERNEL_ACCOUNT, cpu_to_node(arg->cpu));
+	if (!p)
+		return NULL;
+	if (!zalloc_cpumask_var(&p->elsewhere, GFP_KERNEL_ACCOUNT)) {
+		kfree(p);
+		return NULL;
+	}
+	p->file = file;
+	p->cpu = arg->cpu;
+	p->mode = arg->mode;
+	p->away = true;
+	strscpy(p->name, arg->name, sizeof(p->name));
+	mutex_init(&p->control);
+	seqcount_init(&p->sleep_seq);
+	INIT_LIST_HEAD(&p->sources);
+	return p;
+}
+
+/**
+ * vhost_poller_create - start a thread
+ * @file: whose private data the poller becomes
+ * @arg: checked by the caller, except that the CPU may be offline
+ *
+ * Return: the poller, or an ERR_PTR(): -ENODEV if the CPU is offline.
+ */
+struct vhost_poller *vhost_poller_create(struct file *file,
+					 const struct vhost_poll_create *arg)
+{
+	struct vhost_poller *p = vhost_poller_alloc(file, arg);
+	int ret;
+
+	if (!p)
+		return ERR_PTR(-ENOMEM);
+
+	p->task = kthread_create_on_node(vhost_poller_thread, p,
+					 cpu_to_node(p->cpu),
+					 "vhost-poll/%u-%s", p->cpu, p->name);
+	if (IS_ERR(p->task)) {
+		ret = PTR_ERR(p->task);
+		goto err_free;
+	}
+	get_task_struct(p->task);
+	/* Nobody else may move it. */
+	kthread_bind(p->task, p->cpu);
+
+	ret = vhost_poll_hotplug_add(p);
+	if (ret)
+		goto err_stop;
+	if (READ_ONCE(p->away)) {
+		ret = -ENODEV;
+		goto err_hotplug;
+	}
+	wake_up_process(p->task);
+	return p;
+
+err_hotplug:
+	vhost_poll_hotplug_remove(p);
+err_stop:
+	kthread_stop_put(p->task);
+err_free:
+	vhost_poller_free(p);
+	return ERR_PTR(ret);
+}
+
+/* The last reference on the file is gone, so nothing is attached. */
+void vhost_poller_destroy(struct vhost_poller *p)
+{
+	vhost_poll_hotplug_remove(p);
+	kthread_stop(p->task);
+	call_rcu(&p->rcu, vhost_poller_free_rcu);
+}
