@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What a device serves: opened from a descriptor, matched to an engine, and
+ * what it allows.
+ *
+ * A backend is immutable once made.  The device holds one, and so does each
+ * vring's binding; VHOST_BLK_SET_BACKEND on running vrings gives each a new
+ * binding, and the old backend goes with the last request that uses it.
+ */
+#include <linux/blk-integrity.h>
+#include <linux/blkdev.h>
+#include <linux/capability.h>
+#include <linux/file.h>
+#include <linux/major.h>
+
+#include "blk.h"
+
+#define BACKEND_FLAGS	(VHOST_BLK_BACKEND_READ_ONLY |		\
+			 VHOST_BLK_BACKEND_BYPASS_SCHEDULER |	\
+			 VHOST_BLK_BACKEND_NO_POLL_QUEUES |	\
+			 VHOST_BLK_BACKEND_PINNED)
+
+/* Zeroing without hardware help writes pages; keep one request short. */
+#define ZERO_PAGES_SECTORS	(16 * 1024 * 1024 / SECTOR_SIZE)
+/* A file can punch anything; so that a request stays one of seconds. */
+#define FILE_RANGE_SECTORS	(1024 * 1024 * 1024 / SECTOR_SIZE)
+
+/*
+ * A driver that says it may sleep in queue_rq (BLK_MQ_F_BLOCKING) is issued
+ * to by whoever submits, REQ_NOWAIT or not: the block layer does so for
+ * io_uring too.  Most mean an allocation or a mutex by it; nbd means a socket.
+ */
+static bool sleeps_for_io(struct block_device *bdev)
+{
+	return bdev->bd_disk->major == NBD_MAJOR;
+}
+
+static bool mq_serves(struct vblk_dev *dev, struct block_device *bdev,
+		      u32 flags)
+{
+	struct request_queue *q = bdev_get_queue(bdev);
+
+	if (!queue_is_mq(q) || sleeps_for_io(bdev) ||
+	    blk_get_integrity(bdev->bd_disk) || vblk_has_limits(dev, q))
+		return false;
+	return !q->elevator || flags & VHOST_BLK_BACKEND_BYPASS_SCHEDULER;
+}
+
+static int choose_engine(struct vblk_dev *dev, struct vblk_backend *be,
+			 u32 wanted)
+{
+	if (wanted == VHOST_BLK_ENGINE_AUTO) {
+		if (!be->bdev)
+			wanted = VHOST_BLK_ENGINE_FILE;
+		else if (mq_serves(dev, be->bdev, be->flags))
+			wanted = VHOST_BLK_ENGINE_MQ;
+		else
+			wanted = VHOST_BLK_ENGINE_BIO;
+	}
+	be->engine_id = wanted;
+	switch (wanted) {
+	case VHOST_BLK_ENGINE_MQ:
+		be->engine = &vblk_engine_mq;
+		return be->bdev && mq_serves(dev, be->bdev, be->flags) ?
+			0 : -EOPNOTSUPP;
+	case VHOST_BLK_ENGINE_BIO:
+		be->engine = &vblk_engine_bio;
+		return be->bdev ? 0 : -EOPNOTSUPP;
+	case VHOST_BLK_ENGINE_FILE:
+		be->engine = &vblk_engine_file;
+		/* Through the page cache; what it is not coherent with is off. */
+		be->bdev = NULL;
+		return 0;
+	default:
+		return -EINVAL;
+	}
+}
+
+static int open_bdev(struct vblk_backend *be)
+{
+	struct block_device *bdev = I_BDEV(be->file->f_mapping->host);
+
+	if (bdev_is_zoned(bdev))
+		return -EOPNOTSUPP;
+	be->bdev = bdev;
+	if (bdev_read_only(bdev))
+		be->read_only = true;
+	be->nowait = bdev_nowait(bdev) && !sleeps_for_io(bdev);
+	/* Requests go past the host's page cache of the device. */
+	sync_blockdev(bdev);
+	invalidate_bdev(bdev);
+	return 0;
+}
+
+static int open_file(struct vblk_dev *dev, struct vblk_backend *be,
+		     const struct vhost_blk_backend *arg)
+{
+	umode_t mode;
+	int r = 0;
+
+	be->file = fget(arg->fd);
+	if (!be->file)
+		return -EBADF;
+	if (!(be->file->f_mode & FMODE_READ))
+		return -EBADF;
+	if (!(be->file->f_mode & FMODE_WRITE))
+		be->read_only = true;
+	mode = file_inode(be->file)->i_mode;
+	if (S_ISBLK(mode))
+		r = open_bdev(be);
+	else if (!S_ISREG(mode))
+		r = -EINVAL;
+	if (r)
+		return r;
+	if (be->file->f_flags & O_APPEND)
+		return -EINVAL;
+	return choose_engine(dev, be, arg->engine);
+}
+
+static void free_backend(struct kref *ref)
+{
+	struct vblk_backend *be = container_of(ref, struct vblk_backend, ref);
+
+	if (be->file)
+		fput(be->file);
+	kfree(be);
+}
+
+/**
+ * vblk_backend_put - a user less of a backend
+ * @be: may be NULL
+ */
+void vblk_backend_put(struct vblk_backend *be)
+{
+	if (be)
+		kref_put(&be->ref, free_backend);
+}
+
+/**
+ * vblk_backend_open - make a backend
+ * @dev: which is to serve it
+ * @arg: from user space, checked here
+ */
+struct vblk_backend *vblk_backend_open(struct vblk_dev *dev,
+				       const struct vhost_blk_backend *arg)
+{
+	struct vblk_backend *be;
+	int r;
+
+	if (arg->flags & ~BACKEND_FLAGS || arg->pad)
+		return ERR_PTR(-EINVAL);
+	if (arg->flags & VHOST_BLK_BACKEND_BYPASS_SCHEDULER &&
+	    !capable(CAP_SYS_ADMIN))
+		return ERR_PTR(-EPERM);
+	be = kzalloc(sizeof(*be), GFP_KERNEL_ACCOUNT);
+	if (!be)
+		return ERR_PTR(-ENOMEM);
+	kref_init(&be->ref);
+	be->flags = arg->flags;
+	be->read_only = arg->flags & VHOST_BLK_BACKEND_READ_ONLY;
+	memcpy(be->serial, arg->serial, sizeof(be->serial));
+
+	r = open_file(dev, be, arg);
+	if (r) {
+		vblk_backend_put(be);
+		return ERR_PTR(r);
+	}
+	vblk_mq_init(be);
+	return be;
+}
+
+static u64 capacity(struct vblk_backend *be)
+{
+	if (be->bdev)
+		return bdev_nr_sectors(be->bdev);
+	return i_size_read(be->file->f_mapping->host) >> SECTOR_SHIFT;
+}
+
+static u32 block_bytes(struct vblk_backend *be)
+{
+	if (be->bdev)
+		return bdev_logical_block_size(be->bdev);
+	if (S_ISBLK(file_inode(be->file)->i_mode))
+		return bdev_logical_block_size(I_BDEV(be->file->f_mapping->host));
+	/* Direct I/O is the file system's disk's, and has its blocks. */
+	if (be->file->f_flags & O_DIRECT && file_inode(be->file)->i_sb->s_bdev)
+		return bdev_logical_block_size(file_inode(be->file)->i_sb->s_bdev);
+	return SECTOR_SIZE;
+}
+
+static u32 discard_sectors(struct vblk_backend *be)
+{
+	if (be->read_only)
+		return 0;
+	if (be->bdev)
+		return bdev_max_discard_sectors(be->bdev);
+	return be->file->f_op->fallocate ? FILE_RANGE_SECTORS : 0;
+}
+
+static u32 write_zeroes_sectors(struct vblk_backend *be)
+{
+	if (be->read_only)
+		return 0;
+	if (be->bdev)
+		return bdev_write_zeroes_sectors(be->bdev) ?: ZERO_PAGES_SECTORS;
+	return be->file->f_op->fallocate ? FILE_RANGE_SECTORS :
+					   ZERO_PAGES_SECTORS;
+}
+
+static u32 discard_segs(struct vblk_backend *be)
+{
+	unsigned int nr = 1;
+
+	if (be->bdev)
+		nr = bdev_get_queue(be->bdev)->limits.max_discard_segments;
+	return clamp(nr, 1U, (unsigned int)VBLK_MAX_RANGES);
+}
+
+/**
+ * vblk_backend_now - what a backend may change while it is used
+ * @be: the backend
+ * @lim: filled as far as that goes
+ */
+void vblk_backend_now(struct vblk_backend *be, struct vblk_limits *lim)
+{
+	lim->capacity = capacity(be);
+	lim->read_only = be->read_only ||
+			 (be->bdev && bdev_read_only(be->bdev));
+	lim->block_sectors = block_bytes(be) >> SECTOR_SHIFT;
+}
+
+/**
+ * vblk_backend_limits - what a request may do
+ * @be: the backend
+ * @features: negotiated with the guest
+ * @lim: filled
+ */
+void vblk_backend_limits(struct vblk_backend *be, u64 features,
+			 struct vblk_limits *lim)
+{
+	vblk_backend_now(be, lim);
+	lim->max_bytes = VBLK_LARGE_BYTES;
+	lim->max_ranges = VBLK_MAX_RANGES;
+	lim->max_discard_sectors = 0;
+	if (features & BIT_ULL(VIRTIO_BLK_F_DISCARD))
+		lim->max_discard_sectors = discard_sectors(be);
+	lim->max_write_zeroes_sectors = 0;
+	if (features & BIT_ULL(VIRTIO_BLK_F_WRITE_ZEROES))
+		lim->max_write_zeroes_sectors = write_zeroes_sectors(be);
+}
+
+static void topology(struct block_device *bdev, struct vhost_blk_info *info)
+{
+	unsigned int lbs = bdev_logical_block_size(bdev);
+
+	info->physical_block_exp = ilog2(bdev_physical_block_size(bdev) / lbs);
+	info->alignment_offset = max(bdev_alignment_offset(bdev), 0) / lbs;
+	info->min_io_size = min_t(unsigned int, bdev_io_min(bdev) / lbs, U16_MAX);
+	info->opt_io_size = bdev_io_opt(bdev) / lbs;
+	info->discard_sector_alignment =
+		bdev_discard_granularity(bdev) >> SECTOR_SHIFT;
+}
+
+/**
+ * vblk_backend_info - what the guest may be told
+ * @be: the backend
+ * @info: zeroed; filled
+ */
+void vblk_backend_info(struct vblk_backend *be, struct vhost_blk_info *info)
+{
+	info->flags = be->flags;
+	if (be->read_only)
+		info->flags |= VHOST_BLK_BACKEND_READ_ONLY;
+	info->engine = be->engine_id;
+	vblk_mq_counts(be, &info->nr_hctx, &info->nr_poll_hctx);
+	info->free_choice = vblk_mq_free_choice();
+	info->capacity = capacity(be);
+	info->blk_size = block_bytes(be);
+	info->seg_max = VBLK_MAX_SEGS;
+	info->size_max = VBLK_MAX_SEG_BYTES;
+	info->max_discard_sectors = discard_sectors(be);
+	info->max_discard_seg = discard_segs(be);
+	info->discard_sector_alignment = info->blk_size >> SECTOR_SHIFT;
+	info->max_write_zeroes_sectors = write_zeroes_sectors(be);
+	info->max_write_zeroes_seg = 1;
+	info->write_zeroes_may_unmap = info->max_discard_sectors != 0;
+	if (be->bdev) {
+		const struct queue_limits *lim = &bdev_get_queue(be->bdev)->limits;
+
+		info->seg_max = clamp(lim->max_segments, 1, VBLK_MAX_SEGS);
+		info->size_max = clamp(lim->max_segment_size,
+				       (unsigned int)PAGE_SIZE,
+				       (unsigned int)VBLK_MAX_SEG_BYTES);
+		topology(be->bdev, info);
+	}
+
+	info->features = BIT_ULL(VIRTIO_BLK_F_SEG_MAX) |
+			 BIT_ULL(VIRTIO_BLK_F_SIZE_MAX) |
+			 BIT_ULL(VIRTIO_BLK_F_BLK_SIZE) |
+			 BIT_ULL(VIRTIO_BLK_F_TOPOLOGY) |
+			 BIT_ULL(VIRTIO_BLK_F_FLUSH) |
+			 BIT_ULL(VIRTIO_BLK_F_CONFIG_WCE) |
+			 BIT_ULL(VIRTIO_BLK_F_MQ);
+	if (be->read_only)
+		info->features |= BIT_ULL(VIRTIO_BLK_F_RO);
+	if (info->max_discard_sectors)
+		info->features |= BIT_ULL(VIRTIO_BLK_F_DISCARD);
+	if (info->max_write_zeroes_sectors)
+		info->features |= BIT_ULL(VIRTIO_BLK_F_WRITE_ZEROES);
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * submit_bio(): stacked and bio-based devices, schedulers, and what has to be
+ * split.  In the poller with REQ_NOWAIT, where the device honours it; else,
+ * and when that says EAGAIN, in a worker.
+ */
+#include <linux/bio.h>
+#include <linux/blk-cgroup.h>
+#include <linux/blkdev.h>
+
+#include "blk.h"
+#include <trace/events/vhost_blk.h>
+
+static void bio_done(struct bio *bio)
+{
+	struct vblk_req *req = container_of(bio, struct vblk_req, bio);
+	bool nowait = bio->bi_opf & REQ_NOWAIT;
+	blk_status_t status = bio->bi_status;
+
+	bio_uninit(bio);
+	/*
+	 * Stacked devices may lose it while they are used, when a table below
+	 * is loaded (a snapshot is taken), and cannot be asked beforehand.
+	 */
+	if (nowait && (status == BLK_STS_AGAIN || status == BLK_STS_NOTSUPP))
+		vblk_req_again(req);
+	else
+		vblk_req_end(req, status ? VIRTIO_BLK_S_IOERR :
+					   VIRTIO_BLK_S_OK);
+}
+
+static void set_bio(struct vblk_req *req, blk_opf_t flags)
+{
+	struct bio *bio = &req->bio;
+	blk_opf_t opf = REQ_OP_READ;
+
+	if (vblk_is_write(req))
+		opf = REQ_OP_WRITE | REQ_SYNC | REQ_IDLE;
+	if (req->fua && vblk_is_write(req))
+		opf |= REQ_FUA;
+	bio_init(bio, NULL, req->bvec, req->nr_bvec, opf | flags);
+	bio->bi_bdev = req->bind->backend->bdev;
+#ifdef CONFIG_BLK_CGROUP
+	if (req->vring->dev->css)
+		bio_associate_blkg_from_css(bio, req->vring->dev->css);
+	else
+		bio_associate_blkg(bio);
+#endif
+	bio->bi_vcnt = req->nr_bvec;
+	bio->bi_iter.bi_size = req->bytes;
+	bio->bi_iter.bi_sector = req->sector;
+	bio->bi_end_io = bio_done;
+}
+
+static int bio_submit(struct vblk_req *req)
+{
+	if (!req->bind->backend->nowait)
+		return -EBUSY;
+	set_bio(req, REQ_NOWAIT);
+	trace_vhost_blk_submit(req, VHOST_BLK_ENGINE_BIO, VHOST_BLK_HCTX_AUTO);
+	submit_bio(&req->bio);
+	return 0;
+}
+
+static void bio_submit_wait(struct vblk_req *req)
+{
+	set_bio(req, 0);
+	trace_vhost_blk_submit(req, VHOST_BLK_ENGINE_BIO, VHOST_BLK_HCTX_AUTO);
+	submit_bio(&req->bio);
+}
+
+static int bio_flush(struct vblk_backend *be)
+{
+	return blkdev_issue_flush(be->bdev);
+}
+
+static int bio_discard(struct vblk_req *req, const struct vblk_range *range)
+{
+	return blkdev_issue_discard(req->bind->backend->bdev, range->sector,
+				    range->sectors, GFP_KERNEL);
+}
+
+static int bio_write_zeroes(struct vblk_req *req,
+			    const struct vblk_range *range)
+{
+	bool unmap = range->flags & VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP;
+
+	return blkdev_issue_zeroout(req->bind->backend->bdev, range->sector,
+				    range->sectors, GFP_KERNEL,
+				    unmap ? 0 : BLKDEV_ZERO_NOUNMAP);
+}
+
+const struct vblk_engine vblk_engine_bio = {
+	.submit		= bio_submit,
+	.submit_wait	= bio_submit_wait,
+	.flush		= bio_flush,
+	.discard	= bio_discard,
+	.write_zeroes	= bio_write_zeroes,
+};

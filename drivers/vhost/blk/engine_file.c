@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A file's own read and write.  Reads try the page cache, or the file
+ * system's asynchronous direct I/O, in the poller with IOCB_NOWAIT; what that
+ * cannot do, and all that changes the file, is a worker's.
+ */
+#include <linux/blk_types.h>
+#include <linux/cred.h>
+#include <linux/falloc.h>
+#include <linux/fs.h>
+#include <linux/uio.h>
+
+#include "blk.h"
+#include <trace/events/vhost_blk.h>
+
+static struct file *file_of(struct vblk_req *req)
+{
+	return req->bind->backend->file;
+}
+
+/* @res: bytes, or an error */
+static void finish(struct vblk_req *req, long res)
+{
+	bool nowait = req->iocb.ki_flags & IOCB_NOWAIT;
+
+	if (res == req->bytes)
+		vblk_req_end(req, VIRTIO_BLK_S_OK);
+	else if (nowait)
+		vblk_req_again(req);
+	else
+		vblk_req_end(req, VIRTIO_BLK_S_IOERR);
+}
+
+/*
+ * File systems look at the iocb, and at the inode, after they have queued it:
+ * the request is not over before both the backend and the submitter are done.
+ */
+static void put_iocb(struct vblk_req *req)
+{
+	if (atomic_dec_and_test(&req->iocb_users))
+		finish(req, req->iocb_res);
+}
+
+static void file_complete(struct kiocb *iocb, long res)
+{
+	struct vblk_req *req = container_of(iocb, struct vblk_req, iocb);
+
+	if (iocb->ki_flags & IOCB_WRITE)
+		kiocb_end_write(iocb);
+	req->iocb_res = res;
+	put_iocb(req);
+}
+
+static void set_iocb(struct vblk_req *req, int flags)
+{
+	struct file *file = file_of(req);
+
+	init_sync_kiocb(&req->iocb, file);
+	req->iocb.ki_pos = (loff_t)req->sector << SECTOR_SHIFT;
+	req->iocb.ki_flags |= flags;
+	atomic_set(&req->iocb_users, 2);
+	if (file->f_flags & O_DIRECT)
+		req->iocb.ki_complete = file_complete;
+	trace_vhost_blk_submit(req, VHOST_BLK_ENGINE_FILE, VHOST_BLK_HCTX_AUTO);
+}
+
+static void do_io(struct vblk_req *req)
+{
+	const struct cred *old = override_creds(file_of(req)->f_cred);
+	bool write = vblk_is_write(req);
+	struct iov_iter iter;
+	ssize_t done = 0, r;
+
+	iov_iter_bvec(&iter, write ? ITER_SOURCE : ITER_DEST, req->bvec,
+		      req->nr_bvec, req->bytes);
+	do {
+		if (write)
+			r = vfs_iocb_iter_write(file_of(req), &req->iocb, &iter);
+		else
+			r = vfs_iocb_iter_read(file_of(req), &req->iocb, &iter);
+		if (r > 0)
+			done += r;
+	} while (r > 0 && iov_iter_count(&iter) && is_sync_kiocb(&req->iocb));
+	revert_creds(old);
+	/* Queued: file_complete() is, or was, called. */
+	if (r == -EIOCBQUEUED)
+		put_iocb(req);
+	else
+		finish(req, done ?: r);
+}
+
+static int file_submit(struct vblk_req *req)
+{
+	struct vblk_dev *dev = req->vring->dev;
+
+	if (vblk_is_write(req) || !(file_of(req)->f_mode & FMODE_NOWAIT))
+		return -EBUSY;
+	set_iocb(req, IOCB_NOWAIT);
+	/* Direct I/O makes bios of its own, and asks the thread whose they are. */
+	kthread_associate_blkcg(dev->css);
+	do_io(req);
+	kthread_associate_blkcg(NULL);
+	return 0;
+}
+
+static void file_submit_wait(struct vblk_req *req)
+{
+	set_iocb(req, vblk_is_write(req) && req->fua ? IOCB_DSYNC : 0);
+	if (vblk_is_write(req))
+		req->iocb.ki_flags |= IOCB_WRITE;
+	do_io(req);
+}
+
+static int file_flush(struct vblk_backend *be)
+{
+	return vfs_fsync(be->file, 1);
+}
+
+static int file_punch(struct vblk_req *req, const struct vblk_range *range,
+		      int mode)
+{
+	const struct cred *old = override_creds(file_of(req)->f_cred);
+	int r;
+
+	r = vfs_fallocate(file_of(req), mode | FALLOC_FL_KEEP_SIZE,
+			  (loff_t)range->sector << SECTOR_SHIFT,
+			  (loff_t)range->sectors << SECTOR_SHIFT);
+	revert_creds(old);
+	return r;
+}
+
+static int file_discard(struct vblk_req *req, const struct vblk_range *range)
+{
+	return file_punch(req, range, FALLOC_FL_PUNCH_HOLE);
+}
+
+/* For file systems that cannot: zeroes, a page at a time. */
+static int file_zero_pages(struct vblk_req *req, const struct vblk_range *range)
+{
+	loff_t pos = (loff_t)range->sector << SECTOR_SHIFT;
+	size_t left = (size_t)range->sectors << SECTOR_SHIFT;
+	struct bio_vec bvec;
+	struct iov_iter iter;
+	ssize_t r;
+
+	while (left) {
+		size_t now = min_t(size_t, left, PAGE_SIZE);
+
+		bvec_set_page(&bvec, ZERO_PAGE(0), now, 0);
+		iov_iter_bvec(&iter, ITER_SOURCE, &bvec, 1, now);
+		r = vfs_iter_write(file_of(req), &iter, &pos, 0);
+		if (r <= 0)
+			return r ?: -EIO;
+		left -= r;
+	}
+	return 0;
+}
+
+static int file_write_zeroes(struct vblk_req *req,
+			     const struct vblk_range *range)
+{
+	bool unmap = range->flags & VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP;
+	int r = -EOPNOTSUPP;
+
+	if (unmap)
+		r = file_punch(req, range, FALLOC_FL_PUNCH_HOLE);
+	if (r == -EOPNOTSUPP)
+		r = file_punch(req, range, FALLOC_FL_ZERO_RANGE);
+	if (r == -EOPNOTSUPP)
+		r = file_zero_pages(req, range);
+	return r;
+}
+
+const struct vblk_engine vblk_engine_file = {
+	.submit		= file_submit,
+	.submit_wait	= file_submit_wait,
+	.flush		= file_flush,
+	.discard	= file_discard,
+	.write_zeroes	= file_write_zeroes,
+};

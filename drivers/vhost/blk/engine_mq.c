@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Straight onto a hardware context: a struct request is allocated there,
+ * gets our bios, and is issued by blk_insert_cloned_request() as a request
+ * based device mapper would, past scheduler and software queues.
+ *
+ * Which context: where the kernel has blk_mq_alloc_request_on() (patches/),
+ * any; else the one that the CPU of the poller maps to.
+ *
+ * Contexts and maps belong to the driver, which changes them while the queue is
+ * frozen (blk_mq_update_nr_hw_queues()) and frees them when its device goes,
+ * open or not.  So they are only looked at with a reference on the queue's
+ * usage counter, that both wait for; see queue_get().
+ *
+ * A polled request makes no interrupt.  Its vring asks for it in each round,
+ * and tells the poller not to sleep without a timer (source->polled).
+ */
+#include <linux/blkdev.h>
+#include <linux/module.h>
+
+#include "blk.h"
+#include <trace/events/vhost_blk.h>
+
+#define MQ_BATCH	8U
+
+/* As patches/0002 declares it; kernels without it have no such symbol. */
+struct request *blk_mq_alloc_request_on(struct request_queue *q, blk_opf_t opf,
+					blk_mq_req_flags_t flags,
+					unsigned int hctx_idx);
+
+static typeof(blk_mq_alloc_request_on) *alloc_on;
+
+void vblk_mq_load(void)
+{
+	alloc_on = symbol_get(blk_mq_alloc_request_on);
+}
+
+void vblk_mq_unload(void)
+{
+	if (alloc_on)
+		symbol_put_addr(alloc_on);
+}
+
+/**
+ * vblk_mq_free_choice - can any poller submit to any hardware context?
+ */
+bool vblk_mq_free_choice(void)
+{
+	return alloc_on;
+}
+
+/* A reference, or not: the queue is frozen now, or its device is gone. */
+static bool queue_get(struct request_queue *q)
+{
+	return percpu_ref_tryget_live(&q->q_usage_counter);
+}
+
+static void queue_put(struct request_queue *q)
+{
+	percpu_ref_put(&q->q_usage_counter);
+}
+
+/* With queue_get() */
+static bool has_map(struct request_queue *q, enum hctx_type type)
+{
+	struct blk_mq_tag_set *set = q->tag_set;
+
+	return type < set->nr_maps && set->map[type].nr_queues;
+}
+
+/* With queue_get() */
+static struct blk_mq_queue_map *queue_map(struct request_queue *q,
+					  enum hctx_type type)
+{
+	if (!has_map(q, type))
+		type = HCTX_TYPE_DEFAULT;
+	return &q->tag_set->map[type];
+}
+
+/**
+ * vblk_mq_init - how requests of a backend are to be allocated
+ * @be: the backend
+ *
+ * Its driver may change its queues later.  Then requests with these flags still
+ * work, on contexts that there are.
+ */
+void vblk_mq_init(struct vblk_backend *be)
+{
+	struct request_queue *q;
+
+	if (be->engine_id != VHOST_BLK_ENGINE_MQ)
+		return;
+	q = bdev_get_queue(be->bdev);
+	if (!queue_get(q))
+		return;
+	be->polled = has_map(q, HCTX_TYPE_POLL) &&
+		     !(be->flags & VHOST_BLK_BACKEND_NO_POLL_QUEUES);
+	be->read_queues = has_map(q, HCTX_TYPE_READ);
+	queue_put(q);
+}
+
+/* The kind of context that requests with @opf go to. */
+static enum hctx_type type_of(const struct vblk_backend *be, blk_opf_t opf)
+{
+	if (opf & REQ_POLLED)
+		return HCTX_TYPE_POLL;
+	if ((opf & REQ_OP_MASK) == REQ_OP_READ && be->read_queues)
+		return HCTX_TYPE_READ;
+	return HCTX_TYPE_DEFAULT;
+}
+
+/**
+ * vblk_mq_counts - contexts a vring can be matched to
+ * @be: the backend
+ * @hctx: all of them
+ * @poll_hctx: of those, the polled ones
+ *
+ * None while the queue is frozen, and when its device is gone.
+ */
+void vblk_mq_counts(struct vblk_backend *be, u32 *hctx, u32 *poll_hctx)
+{
+	struct blk_mq_tag_set *set;
+	struct request_queue *q;
+
+	*hctx = 0;
+	*poll_hctx = 0;
+	if (be->engine_id != VHOST_BLK_ENGINE_MQ)
+		return;
+	q = bdev_get_queue(be->bdev);
+	if (!queue_get(q))
+		return;
+	set = q->tag_set;
+	*hctx = set->nr_hw_queues;
+	if (set->nr_maps > HCTX_TYPE_POLL)
+		*poll_hctx = set->map[HCTX_TYPE_POLL].nr_queues;
+	queue_put(q);
+}
+
+/* Of those in @map, the context that a vring's requests are meant for. */
+static u32 hctx_in(const struct blk_mq_queue_map *map,
+		   const struct vblk_vring *vring)
+{
+	u32 wanted = vring->hctx_wanted;
+
+	if (wanted >= map->queue_offset &&
+	    wanted - map->queue_offset < map->nr_queues)
+		return wanted;
+	return map->queue_offset + vring->index % map->nr_queues;
+}
+
+/**
+ * vblk_mq_check_hctx - can a vring be matched to this context?
+ * @vring: the device's mutex is held
+ * @poller: that is to serve it
+ * @hctx: the wish
+ */
+int vblk_mq_check_hctx(struct vblk_vring *vring,
+		       const struct vhost_poller *poller, u32 hctx)
+{
+	unsigned int cpu = vhost_poller_cpu(poller);
+	struct vblk_backend *be = vring->dev->backend;
+	struct request_queue *q;
+	int type, r = -EOPNOTSUPP;
+	u32 all, polled;
+
+	if (hctx == VHOST_BLK_HCTX_AUTO)
+		return 0;
+	if (!be)
+		return -ENODEV;
+	vblk_mq_counts(be, &all, &polled);
+	if (hctx >= all)
+		return -EINVAL;
+	if (alloc_on)
+		return 0;
+	q = bdev_get_queue(be->bdev);
+	if (!queue_get(q))
+		return -ENODEV;
+	for (type = 0; type < HCTX_MAX_TYPES && r; type++)
+		if (queue_map(q, type)->mq_map[cpu] == hctx)
+			r = 0;
+	queue_put(q);
+	return r;
+}
+
+static u8 to_status(blk_status_t status)
+{
+	return status == BLK_STS_OK ? VIRTIO_BLK_S_OK : VIRTIO_BLK_S_IOERR;
+}
+
+static enum rq_end_io_ret mq_end_io(struct request *rq, blk_status_t error)
+{
+	struct vblk_req *req = rq->end_io_data, *next;
+
+	WRITE_ONCE(req->rq, NULL);
+	for (; req; req = next) {
+		next = req->next;
+		vblk_req_end(req, to_status(error ?: req->bio.bi_status));
+	}
+	return RQ_END_IO_FREE;
+}
+
+/* bio by bio, without a blkg: nothing below looks for one in a request. */
+static void set_bio(struct vblk_req *req, blk_opf_t opf, sector_t start)
+{
+	bio_init(&req->bio, NULL, req->bvec, req->nr_bvec, opf);
+	req->bio.bi_bdev = req->bind->backend->bdev;
+	req->bio.bi_vcnt = req->nr_bvec;
+	req->bio.bi_iter.bi_size = req->bytes;
+	req->bio.bi_iter.bi_sector = start + req->sector;
+	req->bio.bi_next = req->next ? &req->next->bio : NULL;
+}
+
+static void set_request(struct request *rq, struct vblk_req *lead)
+{
+	sector_t start = lead->bind->backend->bdev->bd_start_sect;
+	struct vblk_req *req;
+
+	for (req = lead; req; req = req->next)
+		set_bio(req, rq->cmd_flags, start);
+	rq->bio = &lead->bio;
+	rq->biotail = &lead->tail->bio;
+	rq->__sector = start + lead->sector;
+	rq->__data_len = lead->cmd_bytes;
+	rq->end_io = mq_end_io;
+	rq->end_io_data = lead;
+}
+
+/*
+ * Which context a request is to be allocated on, or VHOST_BLK_HCTX_AUTO: that of
+ * this CPU will do.  Looked up once a round and not once a request.  It may have
+ * become another one by the time it is used: blk_mq_alloc_request_on() looks
+ * again, with a reference of its own, and where AUTO leads is a matter of speed.
+ */
+static int choose_hctx(struct vblk_vring *vring, struct vblk_backend *be,
+		       enum hctx_type type)
+{
+	struct request_queue *q = bdev_get_queue(be->bdev);
+	const struct blk_mq_queue_map *map;
+	u32 hctx;
+
+	if (!alloc_on || (vring->chosen.round == vring->now &&
+			  vring->chosen.type == type))
+		return 0;
+	if (!queue_get(q))
+		return blk_queue_dying(q) ? -ENODEV : -EWOULDBLOCK;
+	map = queue_map(q, type);
+	hctx = hctx_in(map, vring);
+	if (hctx == map->mq_map[raw_smp_processor_id()])
+		hctx = VHOST_BLK_HCTX_AUTO;
+	queue_put(q);
+	vring->chosen.round = vring->now;
+	vring->chosen.type = type;
+	vring->chosen.hctx = hctx;
+	return 0;
+}
+
+/*
+ * Requests by the batch, with one look at the tags for all of them: the plug keeps
+ * what is not used at once.  A batch has to fit into one word of the tags' bitmap,
+ * and small queues have small words: so a few at a time, not all that may come.
+ */
+static void want_batch(const struct vblk_req *lead)
+{
+	struct blk_plug *plug = current->plug;
+
+	/* Neighbours that merge need one request for all. */
+	if (plug && lead->cmd_reqs == 1)
+		plug->nr_ios = min(lead->vring->to_come + 1, MQ_BATCH);
+}
+
+/*
+ * On the context of this CPU.  The block layer gives nothing of a batch to a read
+ * unless there are queues for reads, as REQ_OP_READ is a type of its own to it: so
+ * ask as for a write, which goes to the same context then.  Schedulers look at
+ * what it is.
+ */
+static struct request *get_request_here(const struct vblk_req *lead,
+					blk_opf_t opf)
+{
+	struct vblk_backend *be = lead->bind->backend;
+	struct request_queue *q = bdev_get_queue(be->bdev);
+	blk_opf_t as = opf;
+	struct request *rq;
+
+	if (type_of(be, opf) == HCTX_TYPE_DEFAULT && opf == REQ_OP_READ &&
+	    !q->elevator)
+		as = REQ_OP_WRITE;
+	want_batch(lead);
+	rq = blk_mq_alloc_request(q, as, BLK_MQ_REQ_NOWAIT);
+	if (!IS_ERR(rq))
+		rq->cmd_flags = opf;
+	return rq;
+}
+
+static struct request *get_request(const struct vblk_req *lead, blk_opf_t opf)
+{
+	struct vblk_backend *be = lead->bind->backend;
+	struct vblk_vring *vring = lead->vring;
+	struct request *rq;
+	int r;
+
+	r = choose_hctx(vring, be, type_of(be, opf));
+	if (r)
+		return ERR_PTR(r);
+	if (!alloc_on || vring->chosen.hctx == VHOST_BLK_HCTX_AUTO)
+		return get_request_here(lead, opf);
+	rq = alloc_on(bdev_get_queue(be->bdev), opf, BLK_MQ_REQ_NOWAIT,
+		      vring->chosen.hctx);
+	if (!IS_ERR(rq) || rq == ERR_PTR(-EWOULDBLOCK) ||
+	    rq == ERR_PTR(-ENODEV))
+		return rq;
+	/*
+	 * No CPU of that context is online, there are no poll queues any more, or
+	 * a scheduler is to be bypassed, whose tags are not by context: take what
+	 * there is.
+	 */
+	return get_request_here(lead, opf);
+}
+
+static int issue(struct vblk_vring *vring, struct vblk_req *lead,
+		 struct request *rq)
+{
+	blk_status_t status;
+
+	set_request(rq, lead);
+	vring->hctx_used = rq->mq_hctx->queue_num;
+	trace_vhost_blk_submit(lead, VHOST_BLK_ENGINE_MQ, vring->hctx_used);
+	/* Before it is issued: it may be done when that returns. */
+	lead->polled = blk_rq_is_poll(rq);
+	lead->rq = rq;
+	vring->nr_polled += lead->polled;
+
+	status = blk_insert_cloned_request(rq);
+	if (likely(status == BLK_STS_OK))
+		return 0;
+
+	vring->nr_polled -= lead->polled;
+	lead->polled = false;
+	lead->rq = NULL;
+	blk_mq_cleanup_rq(rq);
+	blk_mq_free_request(rq);
+	switch (status) {
+	case BLK_STS_RESOURCE:
+	case BLK_STS_DEV_RESOURCE:
+	case BLK_STS_AGAIN:
+		return -EAGAIN;
+	default:
+		return -EIO;
+	}
+}
+
+static int mq_submit(struct vblk_req *lead)
+{
+	struct vblk_backend *be = lead->bind->backend;
+	struct request_queue *q = bdev_get_queue(be->bdev);
+	blk_opf_t opf = REQ_OP_READ;
+	struct request *rq;
+
+	/* A scheduler or limits that came later are respected from then on. */
+	if ((q->elevator &&
+	     !(be->flags & VHOST_BLK_BACKEND_BYPASS_SCHEDULER)) ||
+	    vblk_has_limits(lead->vring->dev, q))
+		return -EBUSY;
+	if (!vblk_fits(lead) || (lead->fua && vblk_is_write(lead) &&
+				 bdev_write_cache(be->bdev) &&
+				 !bdev_fua(be->bdev)))
+		return -EBUSY;
+
+	if (vblk_is_write(lead))
+		opf = REQ_OP_WRITE | REQ_SYNC | REQ_IDLE;
+	if (lead->fua && vblk_is_write(lead) && bdev_write_cache(be->bdev))
+		opf |= REQ_FUA;
+	if (be->polled)
+		opf |= REQ_POLLED;
+	rq = get_request(lead, opf);
+	if (!IS_ERR(rq))
+		return issue(lead->vring, lead, rq);
+	if (rq == ERR_PTR(-EWOULDBLOCK))
+		return -EAGAIN;
+	return PTR_ERR(rq);
+}
+
+/**
+ * vblk_mq_reap - ask the device for polled completions
+ * @vring: has polled requests in flight; its mutex is held
+ *
+ * The oldest one's context is asked.  Somebody else who polls the same
+ * context may have completed it and the request be somebody else's; with a
+ * reference on the queue it is memory of the tag set all the same.
+ */
+void vblk_mq_reap(struct vblk_vring *vring)
+{
+	DEFINE_IO_COMP_BATCH(iob);
+	struct request_queue *q;
+	struct vblk_req *req;
+	struct request *rq;
+
+	lockdep_assert_held(&vring->vq.mutex);
+	list_for_each_entry(req, &vring->inflight, node)
+		if (req->polled)
+			break;
+	if (list_entry_is_head(req, &vring->inflight, node))
+		return;
+	q = bdev_get_queue(req->bind->backend->bdev);
+	if (!percpu_ref_tryget(&q->q_usage_counter))
+		return;
+	rq = READ_ONCE(req->rq);
+	if (rq)
+		blk_rq_poll(rq, &iob, BLK_POLL_ONESHOT);
+	percpu_ref_put(&q->q_usage_counter);
+	if (!rq_list_empty(&iob.req_list))
+		iob.complete(&iob);
+}
+
+static void mq_submit_wait(struct vblk_req *req)
+{
+	vblk_engine_bio.submit_wait(req);
+}
+
+static int mq_flush(struct vblk_backend *be)
+{
+	return vblk_engine_bio.flush(be);
+}
+
+static int mq_discard(struct vblk_req *req, const struct vblk_range *range)
+{
+	return vblk_engine_bio.discard(req, range);
+}
+
+static int mq_write_zeroes(struct vblk_req *req, const struct vblk_range *range)
+{
+	return vblk_engine_bio.write_zeroes(req, range);
+}
+
+const struct vblk_engine vblk_engine_mq = {
+	.submit		= mq_submit,
+	.submit_wait	= mq_submit_wait,
+	.flush		= mq_flush,
+	.discard	= mq_discard,
+	.write_zeroes	= mq_write_zeroes,
+};

@@ -1,0 +1,546 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Guest memory as pages.
+ *
+ * On demand: the pages of a request are held from when it is taken until it
+ * is answered.  The poller can only use the lockless page-table walk, and
+ * that is offered to modules with plain references (get_user_pages_fast_only),
+ * not with FOLL_PIN.  A reference is enough for memory that belongs to a file,
+ * which is what VMMs share with a vhost device: such a page stays the one
+ * behind its address.  Anonymous memory may be copied away from a page that
+ * is only referenced (fork, swap), so there the walk is done with FOLL_PIN,
+ * under mmap_lock if that is free, and without faults.  pin_user_pages_fast()
+ * would wait for the lock, and the owner decides who has it for how long.
+ *
+ * Pinned: the pages of the whole table were pinned when it was set, and
+ * belong to the table (struct vblk_pins); a request holds the table.
+ */
+#include <linux/blkdev.h>
+#include <linux/mm.h>
+#include <linux/pagemap.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+
+#include "blk.h"
+
+/* There is one such request at a time, and so one such vector. */
+static int make_large_room(struct vblk_req *req, unsigned int nr,
+			   bool may_sleep)
+{
+	struct vblk_vring *vring = req->vring;
+
+	if (!may_sleep)
+		return -EAGAIN;
+	if (nr > vring->max_large_bvec) {
+		kvfree(vring->large_bvec);
+		vring->max_large_bvec = 0;
+		vring->large_bvec = kvmalloc_array(nr, sizeof(struct bio_vec),
+						   GFP_KERNEL_ACCOUNT);
+		if (!vring->large_bvec)
+			return -ENOMEM;
+		vring->max_large_bvec = nr;
+	}
+	req->bvec = vring->large_bvec;
+	vring->large = req;
+	return 0;
+}
+
+/* The slot keeps it, so it is the owner's, whoever asks. */
+static struct bio_vec *alloc_bvec(struct vblk_dev *dev, unsigned int nr,
+				  bool may_sleep)
+{
+	struct mem_cgroup *before;
+	struct bio_vec *bvec;
+
+	if (may_sleep)
+		return kvmalloc_array(nr, sizeof(*bvec), GFP_KERNEL_ACCOUNT);
+	before = set_active_memcg(dev->memcg);
+	bvec = kmalloc_array(nr, sizeof(*bvec),
+			     GFP_NOWAIT | __GFP_ACCOUNT | __GFP_NOWARN);
+	set_active_memcg(before);
+	return bvec;
+}
+
+static int make_room(struct vblk_req *req, unsigned int nr, bool may_sleep)
+{
+	struct bio_vec *bvec;
+
+	if (nr <= VBLK_INLINE_BVECS) {
+		req->bvec = req->inline_bvec;
+		return 0;
+	}
+	if (req->bytes > VBLK_MAX_BYTES)
+		return make_large_room(req, nr, may_sleep);
+	if (nr > req->max_bvec) {
+		bvec = alloc_bvec(req->vring->dev, nr, may_sleep);
+		if (!bvec)
+			return may_sleep ? -ENOMEM : -EAGAIN;
+		kvfree(req->big_bvec);
+		req->big_bvec = bvec;
+		req->max_bvec = nr;
+	}
+	req->bvec = req->big_bvec;
+	return 0;
+}
+
+/* Pages that follow each other in memory and in the request are one vector. */
+static void add_page(struct vblk_req *req, struct page *page,
+		     unsigned int offset, unsigned int len)
+{
+	struct bio_vec *last = req->bvec + req->nr_bvec - 1;
+
+	if (req->nr_bvec && !offset &&
+	    page_folio(page) == page_folio(last->bv_page) &&
+	    page_to_phys(page) == page_to_phys(last->bv_page) +
+				  last->bv_offset + last->bv_len) {
+		last->bv_len += len;
+		return;
+	}
+	bvec_set_page(&req->bvec[req->nr_bvec++], page, len, offset);
+}
+
+static void add_run(struct vblk_req *req, struct page **pages,
+		    unsigned int nr, unsigned long addr, size_t len)
+{
+	unsigned int offset = offset_in_page(addr), i;
+
+	for (i = 0; i < nr; i++) {
+		unsigned int now = min_t(size_t, len, PAGE_SIZE - offset);
+
+		add_page(req, pages[i], offset, now);
+		len -= now;
+		offset = 0;
+	}
+}
+
+static unsigned int pages_of(unsigned long addr, size_t len)
+{
+	return (offset_in_page(addr) + len + PAGE_SIZE - 1) >> PAGE_SHIFT;
+}
+
+static void put_pages(struct page **pages, int nr)
+{
+	while (nr > 0)
+		put_page(pages[--nr]);
+}
+
+static bool any_anon(struct page **pages, int nr)
+{
+	while (nr-- > 0)
+		if (PageAnon(pages[nr]))
+			return true;
+	return false;
+}
+
+/* -EXDEV: a reference is not enough for these */
+static int hold_get(unsigned long start, int nr, unsigned int flags,
+		    struct page **pages)
+{
+	int got = get_user_pages_fast_only(start, nr, flags, pages);
+
+	if (got == nr && !any_anon(pages, nr))
+		return nr;
+	put_pages(pages, got);
+	return got == nr ? -EXDEV : -EAGAIN;
+}
+
+static int pin_present(unsigned long start, int nr, unsigned int flags,
+		       struct page **pages)
+{
+	struct mm_struct *mm = current->mm;
+	int got;
+
+	if (!mmap_read_trylock(mm))
+		return -EAGAIN;
+	got = pin_user_pages(start, nr, flags | FOLL_NOFAULT, pages);
+	mmap_read_unlock(mm);
+	return got;
+}
+
+static int hold_pin(unsigned long start, int nr, unsigned int flags,
+		    struct page **pages, bool may_sleep)
+{
+	int got;
+
+	if (may_sleep)
+		got = pin_user_pages_fast(start, nr, flags, pages);
+	else
+		got = pin_present(start, nr, flags, pages);
+	if (got == nr)
+		return nr;
+	if (got > 0)
+		unpin_user_pages(pages, got);
+	return may_sleep ? -EFAULT : -EAGAIN;
+}
+
+static int map_run(struct vblk_req *req, unsigned long addr, size_t len,
+		   bool may_sleep)
+{
+	unsigned int flags = vblk_is_write(req) ? 0 : FOLL_WRITE;
+	struct page **pages = req->vring->pages;
+
+	while (len) {
+		int nr = min_t(unsigned int, pages_of(addr, len),
+			       VBLK_PAGE_BATCH);
+		size_t now = min_t(size_t, len,
+				   nr * PAGE_SIZE - offset_in_page(addr));
+		int r;
+
+		if (req->hold == VBLK_HOLD_GET)
+			r = hold_get(addr & PAGE_MASK, nr, flags, pages);
+		else
+			r = hold_pin(addr & PAGE_MASK, nr, flags, pages,
+				     may_sleep);
+		if (r < 0)
+			return r;
+		add_run(req, pages, nr, addr, now);
+		addr += now;
+		len -= now;
+	}
+	return 0;
+}
+
+static int map_pinned(struct vblk_req *req, unsigned long addr, size_t len)
+{
+	struct vblk_pins *pins = req->bind->pins;
+	unsigned int i;
+
+	for (i = 0; i < pins->nr_regions; i++) {
+		struct vblk_pin_region *region = &pins->regions[i];
+		unsigned long at = (addr - region->start) >> PAGE_SHIFT;
+		unsigned int nr = pages_of(addr, len);
+
+		if (addr < region->start || at >= region->nr_pages ||
+		    nr > region->nr_pages - at)
+			continue;
+		add_run(req, region->pages + at, nr, addr, len);
+		return 0;
+	}
+	return -EFAULT;
+}
+
+static int map_span(struct vblk_req *req, struct vblk_span span,
+		    bool may_sleep)
+{
+	while (span.len) {
+		unsigned long addr = (unsigned long)span.iov->iov_base +
+				     span.skip;
+		size_t len = min(span.len, span.iov->iov_len - span.skip);
+		int r = 0;
+
+		if (len && req->hold == VBLK_HOLD_TABLE)
+			r = map_pinned(req, addr, len);
+		else if (len)
+			r = map_run(req, addr, len, may_sleep);
+		if (r)
+			return r;
+		span.len -= len;
+		span.skip = 0;
+		span.iov++;
+	}
+	return 0;
+}
+
+static void unhold(struct bio_vec *bvec, unsigned int nr, u8 hold)
+{
+	for (; nr--; bvec++) {
+		unsigned int n = pages_of(bvec->bv_offset, bvec->bv_len);
+		struct page *page = bvec->bv_page;
+
+		if (hold == VBLK_HOLD_PIN)
+			unpin_user_page_range_dirty_lock(page, n, false);
+		else
+			while (n--)
+				put_page(page++);
+	}
+}
+
+static void unhold_guest(struct vblk_req *req)
+{
+	if (req->hold == VBLK_HOLD_GET || req->hold == VBLK_HOLD_PIN) {
+		if (req->nr_guest)
+			unhold(req->guest, req->nr_guest, req->hold);
+		else
+			unhold(req->bvec, req->nr_bvec, req->hold);
+	}
+	req->hold = VBLK_HOLD_NONE;
+}
+
+static void free_bounce(struct vblk_req *req)
+{
+	unsigned int i;
+
+	if (!req->nr_guest)
+		return;
+	for (i = 0; i < req->nr_bvec; i++)
+		__free_page(req->bvec[i].bv_page);
+	kvfree(req->bvec);
+	req->bvec = req->guest;
+	req->nr_bvec = req->nr_guest;
+	req->nr_guest = 0;
+	atomic_sub(req->bytes, &req->vring->bounced);
+}
+
+/*
+ * Buffers the device cannot address, or only in more than one command, go
+ * through pages of our own.  Only odd guests need it, so only workers do it;
+ * a guest can have as many as it likes, so they are limited, too.
+ */
+static int bounce(struct vblk_req *req)
+{
+	unsigned int nr = DIV_ROUND_UP(req->bytes, PAGE_SIZE), i;
+	size_t left = req->bytes;
+	struct bio_vec *bvec;
+	struct iov_iter from;
+
+	if (req->bytes > VBLK_MAX_BYTES)
+		return -ENOMEM;
+	bvec = kvmalloc_array(nr, sizeof(*bvec), GFP_KERNEL_ACCOUNT);
+	if (!bvec)
+		return -ENOMEM;
+	iov_iter_bvec(&from, ITER_SOURCE, req->bvec, req->nr_bvec, req->bytes);
+	for (i = 0; i < nr; i++) {
+		size_t now = min_t(size_t, left, PAGE_SIZE);
+		struct page *page = alloc_page(GFP_KERNEL_ACCOUNT);
+
+		if (!page)
+			goto no_memory;
+		bvec_set_page(&bvec[i], page, now, 0);
+		left -= now;
+		/* Never fails: it is from pages to pages. */
+		if (!vblk_is_write(req) ||
+		    copy_from_iter(page_address(page), now, &from) != now)
+			memset(page_address(page), 0, now);
+	}
+	req->guest = req->bvec;
+	req->nr_guest = req->nr_bvec;
+	req->bvec = bvec;
+	req->nr_bvec = nr;
+	atomic_add(req->bytes, &req->vring->bounced);
+	return 0;
+
+no_memory:
+	while (i--)
+		__free_page(bvec[i].bv_page);
+	kvfree(bvec);
+	return -ENOMEM;
+}
+
+static void bounce_back(struct vblk_req *req)
+{
+	struct iov_iter to;
+	unsigned int i;
+
+	iov_iter_bvec(&to, ITER_DEST, req->guest, req->nr_guest, req->bytes);
+	for (i = 0; i < req->nr_bvec; i++)
+		if (!copy_to_iter(page_address(req->bvec[i].bv_page),
+				  req->bvec[i].bv_len, &to))
+			return;
+}
+
+static unsigned int count_pages(struct vblk_span span)
+{
+	unsigned int nr = 0;
+
+	while (span.len) {
+		size_t len = min(span.len, span.iov->iov_len - span.skip);
+
+		nr += pages_of((unsigned long)span.iov->iov_base + span.skip,
+			       len);
+		span.len -= len;
+		span.skip = 0;
+		span.iov++;
+	}
+	return nr;
+}
+
+/**
+ * vblk_map_data - look up and hold the guest's pages of a request
+ * @req: its type and length are known
+ * @span: where the data is
+ * @may_sleep: page faults are allowed
+ *
+ * -EAGAIN: only a worker can do it; otherwise an error is final.
+ */
+int vblk_map_data(struct vblk_req *req, struct vblk_span span, bool may_sleep)
+{
+	struct vblk_vring *vring = req->vring;
+	int r;
+
+	r = make_room(req, count_pages(span), may_sleep);
+	if (r)
+		return r;
+	if (req->bind->pins)
+		req->hold = VBLK_HOLD_TABLE;
+	else if (may_sleep || vring->anon)
+		req->hold = VBLK_HOLD_PIN;
+	else
+		req->hold = VBLK_HOLD_GET;
+
+	r = map_span(req, span, may_sleep);
+	if (r == -EXDEV) {
+		vring->anon = true;
+		unhold_guest(req);
+		req->nr_bvec = 0;
+		req->hold = VBLK_HOLD_PIN;
+		r = map_span(req, span, may_sleep);
+	}
+	if (!r && !vblk_aligned(req))
+		r = may_sleep ? bounce(req) : -EAGAIN;
+	if (r) {
+		unhold_guest(req);
+		req->nr_bvec = 0;
+	} else if (req->bind->backend->bdev) {
+		req->nr_segs = vblk_count_segs(&bdev_get_queue(req->bind->backend->bdev)->limits,
+					       req->bvec, req->nr_bvec);
+	}
+	return r;
+}
+
+/* As bio_check_pages_dirty() has it: what is dirty already needs no lock. */
+static bool dirty(struct bio_vec *bvec, unsigned int nr, bool may_sleep)
+{
+	for (; nr--; bvec++) {
+		unsigned int n = pages_of(bvec->bv_offset, bvec->bv_len), i;
+
+		for (i = 0; i < n; i++) {
+			struct page *page = nth_page(bvec->bv_page, i);
+			struct folio *folio = page_folio(page);
+
+			if (folio_test_dirty(folio))
+				continue;
+			if (may_sleep)
+				folio_lock(folio);
+			else if (!folio_trylock(folio))
+				return false;
+			folio_mark_dirty(folio);
+			folio_unlock(folio);
+		}
+	}
+	return true;
+}
+
+/**
+ * vblk_unmap_data - let go of the pages
+ * @req: the backend is done with it
+ * @may_sleep: as it says
+ *
+ * Returns false if it takes long, or has to wait for a page's lock.
+ */
+bool vblk_unmap_data(struct vblk_req *req, bool may_sleep)
+{
+	struct bio_vec *guest = req->nr_guest ? req->guest : req->bvec;
+	unsigned int nr = req->nr_guest ?: req->nr_bvec;
+
+	if (req->hold == VBLK_HOLD_NONE)
+		return true;
+	/* That many pages take longer than a round may. */
+	if (!may_sleep && req->bytes > VBLK_MAX_BYTES)
+		return false;
+	if (req->type == VIRTIO_BLK_T_IN) {
+		/* First: what is dirty may be written back and be clean again. */
+		if (req->nr_guest && req->status == VIRTIO_BLK_S_OK)
+			bounce_back(req);
+		if (!dirty(guest, nr, may_sleep))
+			return false;
+	}
+	free_bounce(req);
+	unhold_guest(req);
+	req->nr_bvec = 0;
+	return true;
+}
+
+static void free_pins(struct kref *ref)
+{
+	struct vblk_pins *pins = container_of(ref, struct vblk_pins, ref);
+	unsigned int i;
+
+	for (i = 0; i < pins->nr_regions; i++) {
+		struct vblk_pin_region *region = &pins->regions[i];
+
+		if (!region->pages)
+			continue;
+		unpin_user_pages_dirty_lock(region->pages, region->nr_pages,
+					    true);
+		kvfree(region->pages);
+	}
+	account_locked_vm(pins->mm, pins->accounted, false);
+	mmdrop(pins->mm);
+	kvfree(pins);
+}
+
+/**
+ * vblk_pins_put - a user less of a pin table; may sleep
+ * @pins: may be NULL
+ */
+void vblk_pins_put(struct vblk_pins *pins)
+{
+	if (pins)
+		kref_put(&pins->ref, free_pins);
+}
+
+static int pin_region(struct vblk_pins *pins, const struct vhost_iotlb_map *map)
+{
+	struct vblk_pin_region *region = &pins->regions[pins->nr_regions];
+	unsigned long nr = (offset_in_page(map->addr) + map->size +
+			    PAGE_SIZE - 1) >> PAGE_SHIFT;
+	unsigned long done = 0;
+	int r;
+
+	r = account_locked_vm(pins->mm, nr, true);
+	if (r)
+		return r;
+	pins->accounted += nr;
+	/* The size is the owner's word; an absurd one is no reason to warn. */
+	region->pages = kvmalloc_array(nr, sizeof(*region->pages),
+				       GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!region->pages)
+		return -ENOMEM;
+	region->start = map->addr & PAGE_MASK;
+	pins->nr_regions++;
+
+	while (done < nr) {
+		r = pin_user_pages_fast(region->start + done * PAGE_SIZE,
+					min(nr - done, 1024UL),
+					FOLL_WRITE | FOLL_LONGTERM,
+					region->pages + done);
+		if (r <= 0)
+			return r ?: -EFAULT;
+		done += r;
+		region->nr_pages = done;
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		cond_resched();
+	}
+	return 0;
+}
+
+/**
+ * vblk_pin_table - pin all memory of the device's table
+ * @vdev: its mutex is held, by its owner
+ */
+struct vblk_pins *vblk_pin_table(struct vhost_dev *vdev)
+{
+	struct vhost_iotlb_map *map;
+	struct vblk_pins *pins;
+	unsigned int nr = 0;
+	int r;
+
+	list_for_each_entry(map, &vdev->umem->list, link)
+		nr++;
+	pins = kvzalloc(struct_size(pins, regions, nr), GFP_KERNEL_ACCOUNT);
+	if (!pins)
+		return ERR_PTR(-ENOMEM);
+	kref_init(&pins->ref);
+	pins->mm = vdev->mm;
+	mmgrab(pins->mm);
+
+	list_for_each_entry(map, &vdev->umem->list, link) {
+		r = pin_region(pins, map);
+		if (r) {
+			vblk_pins_put(pins);
+			return ERR_PTR(r);
+		}
+	}
+	return pins;
+}

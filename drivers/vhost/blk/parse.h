@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Reading a virtio-blk request from descriptors a guest wrote.  Nothing here
+ * touches guest memory: the header and the ranges were copied before, once,
+ * and only the copies are looked at.
+ */
+#ifndef _VHOST_BLK_PARSE_H
+#define _VHOST_BLK_PARSE_H
+
+#include <linux/uio.h>
+#include <uapi/linux/virtio_blk.h>
+
+#define VBLK_MAX_RANGES		16	/* of one discard or write-zeroes */
+
+/* A run of guest memory in a chain: @skip bytes into @iov, for @len bytes. */
+struct vblk_span {
+	const struct iovec *iov;
+	size_t skip;
+	size_t len;
+};
+
+/*
+ * struct vblk_chain - a chain taken apart
+ * @out: what the guest gives, header first
+ * @in: what the guest takes, without the status byte
+ * @status: where the status goes: the last byte of the writable part
+ */
+struct vblk_chain {
+	struct vblk_span out;
+	struct vblk_span in;
+	void __user *status;
+};
+
+/* What a request may do, from the backend and the negotiated features. */
+struct vblk_limits {
+	u64 capacity;			/* in sectors */
+	u32 block_sectors;		/* logical block, in sectors */
+	u32 max_bytes;			/* of one read or write */
+	u32 max_discard_sectors;	/* 0: not offered */
+	u32 max_write_zeroes_sectors;	/* 0: not offered */
+	u32 max_ranges;
+	bool read_only;
+};
+
+/* A discard or write-zeroes range in host byte order. */
+struct vblk_range {
+	u64 sector;
+	u32 sectors;
+	u32 flags;
+};
+
+bool vblk_split_chain(const struct iovec *iov, unsigned int out,
+		      unsigned int in, struct vblk_chain *chain);
+void vblk_span_advance(struct vblk_span *span, size_t bytes);
+u8 vblk_check_rw(const struct vblk_limits *lim, u64 sector, size_t bytes,
+		 bool write);
+u8 vblk_check_ranges(const struct vblk_limits *lim, u32 type, size_t bytes);
+u8 vblk_check_range(const struct vblk_limits *lim, u32 type,
+		    const struct vblk_range *range);
+
+#endif

@@ -1,0 +1,608 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A vring: its round in the poller, the same round in its worker, start and
+ * stop.
+ *
+ * States of the service, under vq->mutex:
+ *
+ *   stopped --START--> running (poller) <--> with_worker --STOP--> draining
+ *
+ * with_worker is set by the poller when it hands over and cleared by the
+ * worker when it is done, which then wakes the poller.  STOP first detaches
+ * the poller, then ends the worker, then drains in stop_work, which has the
+ * owner's mm as the worker has, whoever called STOP: the owner, or the task
+ * that closed the file last.
+ */
+#include <linux/blkdev.h>
+#include <linux/delay.h>
+#include <linux/kthread.h>
+#include <linux/ktime.h>
+#include <linux/sched/mm.h>
+#include <linux/uaccess.h>
+
+#include "blk.h"
+#include <trace/events/vhost_blk.h>
+
+/* Have the poller look at a vring; from any context. */
+static void wake_poller(struct vblk_vring *vring)
+{
+	vhost_poll_wake(&vring->src);
+}
+
+/* From the eventfd's wake-up, interrupts off: nothing but a wake-up here. */
+static void handle_kick(struct vhost_work *work)
+{
+	struct vhost_poll *poll = container_of(work, struct vhost_poll, work);
+	struct vblk_vring *vring = container_of(poll->vq, struct vblk_vring, vq);
+
+	atomic64_inc(&vring->kicks);
+	wake_poller(vring);
+}
+
+/* Have the worker do the next round. */
+static void give_to_worker(struct vblk_vring *vring)
+{
+	if (vring->with_worker || vring->stopping)
+		return;
+	WRITE_ONCE(vring->with_worker, true);
+	trace_vhost_blk_mode(vring, true);
+	queue_work(vring->dev->ring_wq, &vring->work);
+}
+
+/*
+ * While the engine has requests of ours in flight a retry will succeed; else
+ * somebody else has all tags, or the queue is frozen.
+ */
+static bool waited_enough(struct vblk_vring *vring, struct vblk_req *req)
+{
+	u64 limit = vblk_engine_busy(vring) ? VBLK_PENDING_NS :
+					      VBLK_PENDING_IDLE_NS;
+
+	return req->aside_ns && vring->now - req->aside_ns > limit;
+}
+
+/* What was set aside because the backend was full. */
+static void retry_pending(struct vblk_vring *vring)
+{
+	struct vblk_req *req, *next;
+	LIST_HEAD(again);
+
+	if (list_empty(&vring->pending))
+		return;
+	list_splice_init(&vring->pending, &again);
+	list_for_each_entry_safe(req, next, &again, node) {
+		list_del(&req->node);
+		if (waited_enough(vring, req))
+			vblk_req_punt(req);
+		else
+			vblk_batch_add(vring, req);
+		/* Refused again: keep the order of the others. */
+		if (!list_empty(&vring->pending))
+			break;
+	}
+	vblk_batch_flush(vring);
+	list_splice_tail(&again, &vring->pending);
+}
+
+static void dispatch(struct vblk_vring *vring, struct vblk_req *req,
+		     bool in_worker)
+{
+	if (!vblk_is_rw(req)) {
+		vblk_req_punt(req);
+	} else if (in_worker) {
+		/* Submission is left to the poller's CPU. */
+		req->state = VBLK_PENDING;
+		list_add_tail(&req->node, &vring->pending);
+	} else {
+		vblk_batch_add(vring, req);
+	}
+}
+
+/* Bytes and descriptors go by weight as requests do, or they would level it. */
+static unsigned long share_of(const struct vblk_vring *vring,
+			      unsigned long whole)
+{
+	return max(whole * vring->src.weight / VBLK_WEIGHT, 1UL);
+}
+
+static int take_some(struct vblk_vring *vring, unsigned int budget,
+		     bool may_sleep)
+{
+	unsigned long descs_max = share_of(vring, VBLK_ROUND_DESCS);
+	unsigned long bytes_max = share_of(vring, VBLK_ROUND_BYTES);
+	unsigned long bytes = 0;
+	unsigned int nr = 0;
+	struct vblk_req *req;
+	int err = 0;
+
+	/* Whoever turned them on. */
+	vhost_disable_notify(vring->vq.dev, &vring->vq);
+	vring->round_descs = 0;
+	vring->to_come = budget;
+	while (nr < budget && bytes < bytes_max &&
+	       !vblk_full(vring) && vring->round_descs < descs_max) {
+		req = vblk_take(vring, may_sleep, &err);
+		if (err)
+			break;
+		nr++;
+		vring->to_come--;
+		if (!req)
+			continue;
+		bytes += req->bytes;
+		dispatch(vring, req, may_sleep);
+	}
+	vring->to_come = 0;
+	if (err == -EPIPE)
+		vblk_break(vring);
+	if (err == -EAGAIN)
+		give_to_worker(vring);
+	return nr;
+}
+
+static unsigned int available(struct vblk_vring *vring)
+{
+	struct vhost_virtqueue *vq = &vring->vq;
+
+	if (vhost_vq_avail_empty(vring->vq.dev, vq))
+		return 0;
+	/* An index that could not be read, or jumped: the take will say. */
+	return max_t(u16, vq->avail_idx - vq->last_avail_idx, 1);
+}
+
+static int take_round(struct vblk_vring *vring, int budget)
+{
+	unsigned int nr;
+	struct blk_plug plug;
+	int done;
+
+	if (!vring->running || vring->broken || !list_empty(&vring->pending) ||
+	    vblk_full(vring))
+		return 0;
+	nr = min_t(unsigned int, available(vring), budget);
+	if (!nr)
+		return 0;
+
+	blk_start_plug(&plug);
+	done = take_some(vring, nr, false);
+	vblk_batch_flush(vring);
+	blk_finish_plug(&plug);
+	return done;
+}
+
+/* For the adaptive mode's prediction. */
+static void publish(struct vblk_vring *vring)
+{
+	struct vblk_req *oldest;
+
+	oldest = list_first_entry_or_null(&vring->inflight, struct vblk_req,
+					  node);
+	vring->src.inflight = vring->nr_inflight;
+	vring->src.oldest_ns = oldest ? oldest->submit_ns : 0;
+	vring->src.polled = vring->nr_polled != 0;
+}
+
+static int round_locked(struct vblk_vring *vring, int budget)
+{
+	bool idle = !vring->nr_polled && llist_empty(&vring->done) &&
+		    list_empty(&vring->pending) && list_empty(&vring->finished);
+	int nr = 0, r;
+
+	/* A broken ring is not even looked at: each look would report it. */
+	if (idle && (!vring->running || vring->broken ||
+		     vhost_vq_avail_empty(vring->vq.dev, &vring->vq))) {
+		/* The worker may have answered what the poller still waits for. */
+		if (vring->src.inflight != vring->nr_inflight)
+			publish(vring);
+		return 0;
+	}
+
+	vring->now = ktime_get_ns();
+	WRITE_ONCE(vring->reaper, current);
+	if (vring->nr_polled)
+		vblk_mq_reap(vring);
+	r = vblk_complete(vring, false);
+	if (r < 0)
+		goto hand_over;
+	nr += r;
+	retry_pending(vring);
+	nr += take_round(vring, budget);
+	/* What was answered at once, or completed synchronously. */
+	r = vblk_complete(vring, false);
+	if (r < 0)
+		goto hand_over;
+	nr += r;
+	goto out;
+hand_over:
+	give_to_worker(vring);
+out:
+	WRITE_ONCE(vring->reaper, NULL);
+	publish(vring);
+	return nr;
+}
+
+static struct vblk_vring *to_vring(struct vhost_poll_source *src)
+{
+	return container_of(src, struct vblk_vring, src);
+}
+
+/*
+ * The owner may have set log_used after check_vring_addr() had looked at its
+ * flags.  Writing a log is no matter of copies that fail: it sleeps.
+ */
+static bool try_lock(struct vblk_vring *vring)
+{
+	if (!mutex_trylock(&vring->vq.mutex))
+		return false;
+	if (unlikely(vring->vq.log_used))
+		vring->vq.log_used = false;
+	return true;
+}
+
+static int vring_poll(struct vhost_poll_source *src, int budget)
+{
+	struct vblk_vring *vring = to_vring(src);
+	int nr = 0;
+
+	if (READ_ONCE(vring->with_worker) || !try_lock(vring))
+		return 0;
+	if (!vring->with_worker) {
+		pagefault_disable();
+		nr = round_locked(vring, budget);
+		pagefault_enable();
+	}
+	mutex_unlock(&vring->vq.mutex);
+	return nr;
+}
+
+/*
+ * vhost_enable_notify() cannot say that its write faulted.  Read back what
+ * the guest sees; if it is not what we meant, the worker brings the page in.
+ */
+static bool armed(struct vhost_virtqueue *vq)
+{
+	__virtio16 seen;
+
+	if (vhost_has_feature(vq, VIRTIO_RING_F_EVENT_IDX))
+		return !get_user(seen, (__virtio16 __user *)
+				 &vq->used->ring[vq->num]) &&
+		       vhost16_to_cpu(vq, seen) == vq->avail_idx;
+	return !get_user(seen, &vq->used->flags) &&
+	       !(vhost16_to_cpu(vq, seen) & VRING_USED_F_NO_NOTIFY);
+}
+
+static bool arm_locked(struct vblk_vring *vring)
+{
+	struct vhost_virtqueue *vq = &vring->vq;
+
+	if (!llist_empty(&vring->done) || !list_empty(&vring->finished))
+		return true;
+	/* With others in flight, their completion is when to try again. */
+	if (!list_empty(&vring->pending))
+		return !vblk_engine_busy(vring);
+	if (!vring->running || vring->broken || vblk_full(vring))
+		return false;
+	if (!vhost_vq_avail_empty(vq->dev, vq) ||
+	    vhost_enable_notify(vq->dev, vq))
+		return true;
+	if (armed(vq))
+		return false;
+	give_to_worker(vring);
+	return true;
+}
+
+static bool vring_arm(struct vhost_poll_source *src)
+{
+	struct vblk_vring *vring = to_vring(src);
+	bool work = false;
+
+	/* The worker wakes us when it is done. */
+	if (READ_ONCE(vring->with_worker))
+		return false;
+	if (!try_lock(vring))
+		return true;
+	if (!vring->with_worker) {
+		pagefault_disable();
+		work = arm_locked(vring);
+		pagefault_enable();
+	}
+	mutex_unlock(&vring->vq.mutex);
+	return work;
+}
+
+static void vring_disarm(struct vhost_poll_source *src)
+{
+	struct vblk_vring *vring = to_vring(src);
+
+	/* If somebody else has it, take_some() turns them off before it takes. */
+	if (!try_lock(vring))
+		return;
+	pagefault_disable();
+	if (vring->running && !vring->broken)
+		vhost_disable_notify(vring->vq.dev, &vring->vq);
+	pagefault_enable();
+	mutex_unlock(&vring->vq.mutex);
+}
+
+static const struct vhost_poll_ops vring_ops = {
+	.poll	= vring_poll,
+	.arm	= vring_arm,
+	.disarm	= vring_disarm,
+};
+
+/* Brings in what arm_locked() could not write. */
+static void touch_ring(struct vblk_vring *vring)
+{
+	struct vhost_virtqueue *vq = &vring->vq;
+
+	if (!vring->running || vring->broken)
+		return;
+	vhost_enable_notify(vq->dev, vq);
+	vhost_disable_notify(vq->dev, vq);
+}
+
+static void worker(struct work_struct *work)
+{
+	struct vblk_vring *vring = container_of(work, struct vblk_vring, work);
+	struct mem_cgroup *memcg = vblk_charge_owner(vring->dev);
+
+	kthread_use_mm(vring->mm);
+	mutex_lock(&vring->vq.mutex);
+	vring->now = ktime_get_ns();
+	touch_ring(vring);
+	vblk_complete(vring, true);
+	if (vring->running && !vring->broken && list_empty(&vring->pending))
+		take_some(vring, 16, true);
+	vblk_complete(vring, true);
+	WRITE_ONCE(vring->with_worker, false);
+	trace_vhost_blk_mode(vring, false);
+	mutex_unlock(&vring->vq.mutex);
+	kthread_unuse_mm(vring->mm);
+	vblk_charge_end(memcg);
+	wake_poller(vring);
+}
+
+static void punt_pending(struct vblk_vring *vring)
+{
+	struct vblk_req *req, *next;
+
+	list_for_each_entry_safe(req, next, &vring->pending, node) {
+		list_del(&req->node);
+		vblk_req_punt(req);
+	}
+}
+
+/* Returns true when nothing is left. */
+static bool drain_some(struct vblk_vring *vring)
+{
+	bool empty;
+
+	mutex_lock(&vring->vq.mutex);
+	vring->now = ktime_get_ns();
+	punt_pending(vring);
+	if (vring->nr_polled)
+		vblk_mq_reap(vring);
+	vblk_complete(vring, true);
+	empty = !vring->nr_inflight && list_empty(&vring->pending);
+	mutex_unlock(&vring->vq.mutex);
+	return empty;
+}
+
+static void stop_work(struct work_struct *work)
+{
+	struct vblk_vring *vring = container_of(work, struct vblk_vring,
+						stop_work);
+
+	kthread_use_mm(vring->mm);
+	while (!drain_some(vring)) {
+		if (READ_ONCE(vring->nr_polled))
+			usleep_range(20, 50);
+		else
+			wait_event(vring->drain, !llist_empty(&vring->done));
+	}
+	kthread_unuse_mm(vring->mm);
+}
+
+static void free_reqs(struct vblk_vring *vring)
+{
+	unsigned int i;
+
+	for (i = 0; i < vring->nr_reqs; i++)
+		kvfree(vring->reqs[i].big_bvec);
+	kvfree(vring->reqs);
+	kvfree(vring->large_bvec);
+	vring->large_bvec = NULL;
+	vring->max_large_bvec = 0;
+	vring->reqs = NULL;
+	vring->nr_reqs = 0;
+}
+
+static int alloc_reqs(struct vblk_vring *vring)
+{
+	unsigned int nr = vring->vq.num, i;
+
+	vring->reqs = kvcalloc(nr, sizeof(*vring->reqs), GFP_KERNEL_ACCOUNT);
+	if (!vring->reqs)
+		return -ENOMEM;
+	vring->nr_reqs = nr;
+	for (i = 0; i < nr; i++) {
+		vring->reqs[i].vring = vring;
+		vring->reqs[i].head = i;
+	}
+	return 0;
+}
+
+static int attach(struct vblk_vring *vring)
+{
+	vring->src.ops = &vring_ops;
+	vring->src.mm = vring->mm;
+	return vhost_poll_attach(vring->poller, &vring->src);
+}
+
+/**
+ * vblk_vring_set - who serves a vring, and which context it submits to
+ * @vring: the device's mutex is held
+ * @poller_fd: a poller
+ * @hctx: a hardware context, or VHOST_BLK_HCTX_AUTO
+ * @weight: its share
+ */
+int vblk_vring_set(struct vblk_vring *vring, int poller_fd, u32 hctx,
+		   u32 weight)
+{
+	struct vhost_poller *poller = vhost_poller_get(poller_fd);
+	struct vhost_poller *old = vring->poller;
+	int r;
+
+	lockdep_assert_held(&vring->dev->vdev.mutex);
+	if (IS_ERR(poller))
+		return PTR_ERR(poller);
+	r = vblk_mq_check_hctx(vring, poller, hctx);
+	if (r) {
+		vhost_poller_put(poller);
+		return r;
+	}
+
+	if (vring->running)
+		vhost_poll_detach(&vring->src);
+	mutex_lock(&vring->vq.mutex);
+	vring->poller = poller;
+	vring->hctx_wanted = hctx;
+	vring->src.weight = weight ?: VBLK_WEIGHT;
+	mutex_unlock(&vring->vq.mutex);
+	if (old)
+		vhost_poller_put(old);
+	return vring->running ? attach(vring) : 0;
+}
+
+/**
+ * vblk_vring_drop_poller - the vring is not served by anybody any more
+ * @vring: stopped; the device's mutex is held
+ */
+void vblk_vring_drop_poller(struct vblk_vring *vring)
+{
+	if (vring->poller)
+		vhost_poller_put(vring->poller);
+	vring->poller = NULL;
+}
+
+static int activate(struct vblk_vring *vring)
+{
+	struct vhost_virtqueue *vq = &vring->vq;
+	int r;
+
+	mutex_lock(&vq->mutex);
+	r = -EFAULT;
+	if (!vhost_vq_is_setup(vq) || vq->log_used)
+		goto out;
+	r = alloc_reqs(vring);
+	if (r)
+		goto out;
+	vhost_vq_set_backend(vq, vring);
+	r = vhost_vq_init_access(vq);
+	if (r) {
+		vhost_vq_set_backend(vq, NULL);
+		free_reqs(vring);
+		goto out;
+	}
+	vhost_disable_notify(vq->dev, vq);
+	vring->broken = false;
+	vring->anon = false;
+	vring->stopping = false;
+	vring->running = true;
+out:
+	mutex_unlock(&vq->mutex);
+	return r;
+}
+
+/**
+ * vblk_vring_start - serve a vring
+ * @vring: the device's mutex is held, by its owner
+ */
+int vblk_vring_start(struct vblk_vring *vring)
+{
+	struct vblk_bind *bind;
+	int r;
+
+	lockdep_assert_held(&vring->dev->vdev.mutex);
+	if (vring->running)
+		return -EBUSY;
+	if (!vring->poller)
+		return -ENXIO;
+	bind = vblk_bind_alloc(vring->dev);
+	if (!bind)
+		return -ENOMEM;
+	vring->mm = vring->dev->vdev.mm;
+	if (!mmget_not_zero(vring->mm)) {
+		r = -ESRCH;
+		goto free;
+	}
+	vblk_bind_use(vring, bind);
+	r = activate(vring);
+	if (r)
+		goto put;
+	r = attach(vring);
+	if (!r)
+		return 0;
+	vblk_vring_stop(vring);
+	return r;
+put:
+	vblk_bind_use(vring, NULL);
+	mmput(vring->mm);
+	return r;
+free:
+	kfree(bind);
+	return r;
+}
+
+/**
+ * vblk_vring_stop - end the service; returns when nothing is in flight
+ * @vring: running or not; the device's mutex is held
+ */
+void vblk_vring_stop(struct vblk_vring *vring)
+{
+	lockdep_assert_held(&vring->dev->vdev.mutex);
+	if (!vring->running)
+		return;
+	vhost_poll_detach(&vring->src);
+
+	mutex_lock(&vring->vq.mutex);
+	vring->running = false;
+	vring->stopping = true;
+	mutex_unlock(&vring->vq.mutex);
+	flush_work(&vring->work);
+	queue_work(vring->dev->ring_wq, &vring->stop_work);
+	flush_work(&vring->stop_work);
+
+	mutex_lock(&vring->vq.mutex);
+	vhost_vq_set_backend(&vring->vq, NULL);
+	vring->vq.used_flags = 0;
+	free_reqs(vring);
+	mutex_unlock(&vring->vq.mutex);
+	vblk_bind_use(vring, NULL);
+	mmput(vring->mm);
+	vring->mm = NULL;
+}
+
+/**
+ * vblk_vring_init - a vring that is about to be set up first
+ * @vring: zeroed
+ * @dev: the device
+ * @index: which one
+ */
+void vblk_vring_init(struct vblk_vring *vring, struct vblk_dev *dev,
+		     unsigned int index)
+{
+	vring->dev = dev;
+	vring->index = index;
+	vring->hctx_wanted = VHOST_BLK_HCTX_AUTO;
+	vring->hctx_used = VHOST_BLK_HCTX_AUTO;
+	vring->src.weight = VBLK_WEIGHT;
+	vring->vq.handle_kick = handle_kick;
+	init_llist_head(&vring->done);
+	INIT_LIST_HEAD(&vring->pending);
+	INIT_LIST_HEAD(&vring->inflight);
+	INIT_LIST_HEAD(&vring->finished);
+	INIT_WORK(&vring->work, worker);
+	INIT_WORK(&vring->stop_work, stop_work);
+	init_waitqueue_head(&vring->drain);
+	atomic64_set(&vring->kicks, 0);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#undef TRACE_SYSTEM
+#define TRACE_SYSTEM vhost_blk
+
+#if !defined(_TRACE_VHOST_BLK_H) || defined(TRACE_HEADER_MULTI_READ)
+#define _TRACE_VHOST_BLK_H
+
+#include <linux/tracepoint.h>
+
+struct vblk_req;
+struct vblk_vring;
+
+/* Type and place are from the guest's header; bytes are known once mapped. */
+DECLARE_EVENT_CLASS(vhost_blk_req,
+	TP_PROTO(const struct vblk_req *req),
+	TP_ARGS(req),
+	TP_STRUCT__entry(
+		__field(int,	dev)
+		__field(u32,	vring)
+		__field(u16,	head)
+		__field(u32,	type)
+		__field(u64,	sector)
+		__field(u32,	bytes)
+		__field(u8,	status)
+	),
+	TP_fast_assign(
+		__entry->dev = req->vring->dev->id;
+		__entry->vring = req->vring->index;
+		__entry->head = req->head;
+		__entry->type = req->type;
+		__entry->sector = req->sector;
+		__entry->bytes = req->bytes;
+		__entry->status = req->status;
+	),
+	TP_printk("dev=%d vring=%u head=%u type=%u sector=%llu bytes=%u status=%u",
+		  __entry->dev, __entry->vring, __entry->head, __entry->type,
+		  __entry->sector, __entry->bytes, __entry->status)
+);
+
+/* a request was taken from the available ring */
+DEFINE_EVENT(vhost_blk_req, vhost_blk_arrive,
+	TP_PROTO(const struct vblk_req *req), TP_ARGS(req));
+
+/* the backend, or a worker, is done with it */
+DEFINE_EVENT(vhost_blk_req, vhost_blk_backend_done,
+	TP_PROTO(const struct vblk_req *req), TP_ARGS(req));
+
+/* it goes back to the guest with this status, whoever answered it */
+DEFINE_EVENT(vhost_blk_req, vhost_blk_finish,
+	TP_PROTO(const struct vblk_req *req), TP_ARGS(req));
+
+/* a command goes to the backend; engine is enum vhost_blk_engine */
+TRACE_EVENT(vhost_blk_submit,
+	TP_PROTO(const struct vblk_req *req, u32 engine, u32 hctx),
+	TP_ARGS(req, engine, hctx),
+	TP_STRUCT__entry(
+		__field(int,	dev)
+		__field(u32,	vring)
+		__field(u16,	head)
+		__field(u32,	type)
+		__field(u64,	sector)
+		__field(u32,	bytes)
+		__field(u16,	reqs)
+		__field(u32,	engine)
+		__field(u32,	hctx)
+	),
+	TP_fast_assign(
+		__entry->dev = req->vring->dev->id;
+		__entry->vring = req->vring->index;
+		__entry->head = req->head;
+		__entry->type = req->type;
+		__entry->sector = req->sector;
+		__entry->bytes = req->cmd_bytes;
+		__entry->reqs = req->cmd_reqs;
+		__entry->engine = engine;
+		__entry->hctx = hctx;
+	),
+	TP_printk("dev=%d vring=%u head=%u type=%u sector=%llu bytes=%u reqs=%u engine=%u hctx=%d",
+		  __entry->dev, __entry->vring, __entry->head, __entry->type,
+		  __entry->sector, __entry->bytes, __entry->reqs,
+		  __entry->engine, (int)__entry->hctx)
+);
+
+DECLARE_EVENT_CLASS(vhost_blk_vring,
+	TP_PROTO(const struct vblk_vring *vring, unsigned int value),
+	TP_ARGS(vring, value),
+	TP_STRUCT__entry(
+		__field(int,	dev)
+		__field(u32,	vring)
+		__field(u32,	value)
+	),
+	TP_fast_assign(
+		__entry->dev = vring->dev->id;
+		__entry->vring = vring->index;
+		__entry->value = value;
+	),
+	TP_printk("dev=%d vring=%u count=%u", __entry->dev, __entry->vring,
+		  __entry->value)
+);
+
+/* the used ring was moved on by so many */
+DEFINE_EVENT(vhost_blk_vring, vhost_blk_used,
+	TP_PROTO(const struct vblk_vring *vring, unsigned int value),
+	TP_ARGS(vring, value));
+
+/* the guest is interrupted; the value is the used index */
+DEFINE_EVENT_PRINT(vhost_blk_vring, vhost_blk_notify,
+	TP_PROTO(const struct vblk_vring *vring, unsigned int value),
+	TP_ARGS(vring, value),
+	TP_printk("dev=%d vring=%u used=%u", __entry->dev, __entry->vring,
+		  __entry->value));
+
+TRACE_DEFINE_ENUM(VBLK_BAD_CHAIN);
+TRACE_DEFINE_ENUM(VBLK_NO_STATUS);
+TRACE_DEFINE_ENUM(VBLK_HEAD_TWICE);
+TRACE_DEFINE_ENUM(VBLK_NO_USED_RING);
+
+/* the guest did what a driver must not; the value is enum vblk_malformed */
+DEFINE_EVENT_PRINT(vhost_blk_vring, vhost_blk_malformed,
+	TP_PROTO(const struct vblk_vring *vring, unsigned int value),
+	TP_ARGS(vring, value),
+	TP_printk("dev=%d vring=%u what=%s", __entry->dev, __entry->vring,
+		  __print_symbolic(__entry->value,
+				   { VBLK_BAD_CHAIN, "bad chain" },
+				   { VBLK_NO_STATUS, "no status" },
+				   { VBLK_HEAD_TWICE, "head twice" },
+				   { VBLK_NO_USED_RING, "no used ring" })));
+
+/* a vring goes to its worker (1), or comes back to its poller (0) */
+DEFINE_EVENT_PRINT(vhost_blk_vring, vhost_blk_mode,
+	TP_PROTO(const struct vblk_vring *vring, unsigned int value),
+	TP_ARGS(vring, value),
+	TP_printk("dev=%d vring=%u worker=%u", __entry->dev, __entry->vring,
+		  __entry->value));
+
+#endif /* _TRACE_VHOST_BLK_H */
+
+/* This part must be outside protection */
+#include <trace/define_trace.h>
