@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The disk: its name, its size, its geometry, its serial number. */
+#include "pvblk.h"
+
+#include <linux/hdreg.h>
+#include <linux/idr.h>
+#include <linux/module.h>
+#include <linux/string_helpers.h>
+
+/*
+ * Names.  virtio_blk numbers its own disks from vda and cannot know ours, and a
+ * name that is taken is an error on its side.  So we begin where a guest has no
+ * disk of its: at vdaa.  A guest whose disks are all ours (claim=all, and
+ * virtio_blk kept out) says first_index=0 and has its vda back.
+ */
+static unsigned int first_index = 26;
+module_param(first_index, uint, 0444);
+MODULE_PARM_DESC(first_index, "Index of the first disk name: 0 is vda, 26 (the default) vdaa");
+
+static int major;
+static DEFINE_IDA(pvblk_ida);
+
+int pvblk_index_get(void)
+{
+	return ida_alloc_range(&pvblk_ida, first_index,
+			       (1 << (MINORBITS - PVBLK_PART_BITS)) - 1, GFP_KERNEL);
+}
+
+void pvblk_index_put(int index)
+{
+	ida_free(&pvblk_ida, index);
+}
+
+int pvblk_disk_module_init(void)
+{
+	major = register_blkdev(0, "virtio_pvblk");
+	return min(major, 0);
+}
+
+void pvblk_disk_module_exit(void)
+{
+	unregister_blkdev(major, "virtio_pvblk");
+	ida_destroy(&pvblk_ida);
+}
+
+/**
+ * pvblk_cache_mode - whether the device has a volatile write cache
+ * @vdev: the device
+ *
+ * Return: true for write back.
+ */
+bool pvblk_cache_mode(struct virtio_device *vdev)
+{
+	u8 wce;
+
+	/* Without the field, a device that knows flush has something to flush. */
+	if (virtio_cread_feature(vdev, VIRTIO_BLK_F_CONFIG_WCE,
+				 struct virtio_blk_config, wce, &wce))
+		return virtio_has_feature(vdev, VIRTIO_BLK_F_FLUSH);
+	return wce;
+}
+
+static void update_capacity(struct pvblk_dev *dev, bool resize)
+{
+	unsigned int bs = queue_logical_block_size(dev->disk->queue);
+	char size2[10], size10[10];
+	u64 capacity, blocks;
+
+	virtio_cread(dev->vdev, struct virtio_blk_config, capacity, &capacity);
+	/* A partial block at the end could be neither read nor written. */
+	blocks = div_u64(capacity, bs >> SECTOR_SHIFT);
+	string_get_size(blocks, bs, STRING_UNITS_2, size2, sizeof(size2));
+	string_get_size(blocks, bs, STRING_UNITS_10, size10, sizeof(size10));
+	dev_notice(&dev->vdev->dev, "[%s] %s%llu %u-byte logical blocks (%s/%s)\n",
+		   dev->disk->disk_name, resize ? "new size: " : "", blocks, bs,
+		   size10, size2);
+	set_capacity_and_notify(dev->disk, capacity);
+}
+
+void pvblk_config_work(struct work_struct *work)
+{
+	update_capacity(container_of(work, struct pvblk_dev, config_work), true);
+}
+
+/**
+ * pvblk_get_id - ask the device for its serial number
+ * @disk: the disk
+ * @id: VIRTIO_BLK_ID_BYTES of room; not terminated if all are used
+ *
+ * Return: 0, or -EOPNOTSUPP or -EIO if the device has none.
+ */
+int pvblk_get_id(struct gendisk *disk, char *id)
+{
+	struct pvblk_req *r;
+	struct request *req;
+	int err;
+
+	req = blk_mq_alloc_request(disk->queue, REQ_OP_DRV_IN, 0);
+	if (IS_ERR(req))
+		return PTR_ERR(req);
+	err = blk_rq_map_kern(disk->queue, req, id, VIRTIO_BLK_ID_BYTES, GFP_KERNEL);
+	if (!err) {
+		r = blk_mq_rq_to_pdu(req);
+		/* In case the request never gets as far as the device. */
+		r->status = VIRTIO_BLK_S_IOERR;
+		err = blk_status_to_errno(blk_execute_rq(req, false));
+		if (!err)
+			err = blk_status_to_errno(pvblk_status(r->status));
+	}
+	blk_mq_free_request(req);
+	return err;
+}
+
+/* Old partitioning tools and boot loaders ask for it. */
+static int pvblk_getgeo(struct block_device *bdev, struct hd_geometry *geo)
+{
+	struct pvblk_dev *dev = bdev->bd_disk->private_data;
+	struct virtio_device *vdev;
+	int err = 0;
+
+	mutex_lock(&dev->vdev_mutex);
+	vdev = dev->vdev;
+	if (!vdev) {
+		err = -ENXIO;
+	} else if (virtio_has_feature(vdev, VIRTIO_BLK_F_GEOMETRY)) {
+		virtio_cread(vdev, struct virtio_blk_config, geometry.cylinders, &geo->cylinders);
+		virtio_cread(vdev, struct virtio_blk_config, geometry.heads, &geo->heads);
+		virtio_cread(vdev, struct virtio_blk_config, geometry.sectors, &geo->sectors);
+	} else {
+		geo->heads = 64;
+		geo->sectors = 32;
+		geo->cylinders = get_capacity(bdev->bd_disk) / (64 * 32);
+	}
+	mutex_unlock(&dev->vdev_mutex);
+	return err;
+}
+
+/* The last opener is gone, and the device before. */
+static void pvblk_free_disk(struct gendisk *disk)
+{
+	struct pvblk_dev *dev = disk->private_data;
+
+	pvblk_index_put(dev->index);
+	mutex_destroy(&dev->vdev_mutex);
+	kfree(dev->vqs);
+	kfree(dev);
+}
+
+const struct block_device_operations pvblk_fops = {
+	.owner		= THIS_MODULE,
+	.getgeo		= pvblk_getgeo,
+	.free_disk	= pvblk_free_disk,
+};
+
+/**
+ * pvblk_disk_alloc - make the disk, not yet visible
+ * @dev: the device, with its queues and tags
+ *
+ * Once the disk has been added, the last put_disk() frees @dev.
+ *
+ * Return: 0 or -errno.
+ */
+int pvblk_disk_alloc(struct pvblk_dev *dev)
+{
+	struct queue_limits lim = {
+		/* as virtio_blk has it, so that nothing changes for users */
+		.features = BLK_FEAT_ROTATIONAL,
+	};
+	struct gendisk *disk;
+	int err;
+
+	err = pvblk_read_limits(dev->vdev, pvblk_ring_size(dev), &lim);
+	if (err)
+		return err;
+	disk = blk_mq_alloc_disk(&dev->tag_set, &lim, dev);
+	if (IS_ERR(disk))
+		return PTR_ERR(disk);
+
+	err = pvblk_disk_name(dev->index, disk->disk_name, DISK_NAME_LEN);
+	if (err) {
+		put_disk(disk);
+		return err;
+	}
+	disk->major = major;
+	disk->first_minor = dev->index << PVBLK_PART_BITS;
+	disk->minors = 1 << PVBLK_PART_BITS;
+	disk->fops = &pvblk_fops;
+	disk->private_data = dev;
+	dev->disk = disk;
+	if (virtio_has_feature(dev->vdev, VIRTIO_BLK_F_RO))
+		set_disk_ro(disk, true);
+	update_capacity(dev, false);
+	return 0;
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+/* What the device's configuration space says about the size of requests. */
+#include "pvblk.h"
+
+#define PVBLK_MAX_DISCARD_SEGMENTS	256U
+
+#define at(field)	offsetof(struct virtio_blk_config, field)
+
+/* Fields of the configuration, valid as long as @feature is negotiated. */
+static u32 read32(struct virtio_device *vdev, unsigned int feature, unsigned int offset,
+		  u32 fallback)
+{
+	return virtio_has_feature(vdev, feature) ? virtio_cread32(vdev, offset) : fallback;
+}
+
+static u16 read16(struct virtio_device *vdev, unsigned int feature, unsigned int offset)
+{
+	return virtio_has_feature(vdev, feature) ? virtio_cread16(vdev, offset) : 0;
+}
+
+static u8 read8(struct virtio_device *vdev, unsigned int feature, unsigned int offset)
+{
+	return virtio_has_feature(vdev, feature) ? virtio_cread8(vdev, offset) : 0;
+}
+
+static void read_segments(struct virtio_device *vdev, unsigned int ring_size,
+			  struct queue_limits *lim)
+{
+	unsigned int segs = read32(vdev, VIRTIO_BLK_F_SEG_MAX, at(seg_max), 1);
+	u32 size = read32(vdev, VIRTIO_BLK_F_SIZE_MAX, at(size_max), U32_MAX);
+	size_t dma = virtio_max_dma_size(vdev);
+
+	/*
+	 * A chain, indirect or not, is no longer than the ring (virtio 1.2,
+	 * 2.7.5.3.1), and two of its entries are the header and the status.
+	 */
+	segs = min(segs, max(ring_size, 3U) - 2);
+	lim->max_segments = clamp(segs, 1U, (unsigned int)USHRT_MAX);
+	lim->max_segment_size = min_t(size_t, size ?: U32_MAX, dma);
+	lim->max_hw_sectors = UINT_MAX;
+}
+
+static void read_topology(struct virtio_device *vdev, struct queue_limits *lim)
+{
+	const int f = VIRTIO_BLK_F_TOPOLOGY;
+	u32 bs = read32(vdev, VIRTIO_BLK_F_BLK_SIZE, at(blk_size), SECTOR_SIZE);
+	u8 exp = read8(vdev, f, at(physical_block_exp));
+
+	/* The block layer refuses a size that is none. */
+	lim->logical_block_size = bs;
+	if (exp && exp < 16)
+		lim->physical_block_size = bs << exp;
+	lim->alignment_offset = bs * read8(vdev, f, at(alignment_offset));
+	lim->io_min = bs * read16(vdev, f, at(min_io_size));
+	lim->io_opt = bs * read32(vdev, f, at(opt_io_size), 0);
+}
+
+/*
+ * The block layer has one set of limits for discard and secure erase, so where
+ * the device has both, the smaller ones count.
+ */
+static int read_discard(struct virtio_device *vdev, struct queue_limits *lim)
+{
+	u32 segs = 0, granularity = 0;
+
+	if (virtio_has_feature(vdev, VIRTIO_BLK_F_DISCARD)) {
+		u32 max = read32(vdev, VIRTIO_BLK_F_DISCARD, at(max_discard_sectors), 0);
+
+		lim->max_hw_discard_sectors = max ?: UINT_MAX;
+		segs = read32(vdev, VIRTIO_BLK_F_DISCARD, at(max_discard_seg), 0);
+		granularity = read32(vdev, VIRTIO_BLK_F_DISCARD, at(discard_sector_alignment), 0);
+	}
+
+	if (virtio_has_feature(vdev, VIRTIO_BLK_F_SECURE_ERASE)) {
+		const int f = VIRTIO_BLK_F_SECURE_ERASE;
+		u32 max = read32(vdev, f, at(max_secure_erase_sectors), 0);
+		u32 max_seg = read32(vdev, f, at(max_secure_erase_seg), 0);
+		u32 align = read32(vdev, f, at(secure_erase_sector_alignment), 0);
+
+		if (!max || !max_seg || !align) {
+			dev_err(&vdev->dev, "secure erase is offered with a limit of zero\n");
+			return -EINVAL;
+		}
+		lim->max_secure_erase_sectors = max;
+		segs = min_not_zero(segs, max_seg);
+		granularity = min_not_zero(granularity, align);
+	}
+
+	if (!lim->max_hw_discard_sectors && !lim->max_secure_erase_sectors)
+		return 0;
+	lim->max_discard_segments = min_t(u32, segs ?: lim->max_segments,
+					  PVBLK_MAX_DISCARD_SEGMENTS);
+	if (granularity && granularity <= U32_MAX >> SECTOR_SHIFT)
+		lim->discard_granularity = granularity << SECTOR_SHIFT;
+	else
+		lim->discard_granularity = lim->logical_block_size;
+	return 0;
+}
+
+/**
+ * pvblk_read_limits - fill the limits of a disk
+ * @vdev: the device, features negotiated
+ * @ring_size: of its smallest ring
+ * @lim: where to
+ *
+ * Return: 0, or -EINVAL if the device contradicts itself.
+ */
+int pvblk_read_limits(struct virtio_device *vdev, unsigned int ring_size,
+		      struct queue_limits *lim)
+{
+	read_segments(vdev, ring_size, lim);
+	/* The block layer would refuse it too, but with a warning. */
+	if (lim->max_segment_size < PAGE_SIZE) {
+		dev_err(&vdev->dev, "segments of %u bytes at most are less than a page\n",
+			lim->max_segment_size);
+		return -EINVAL;
+	}
+	read_topology(vdev, lim);
+	if (virtio_has_feature(vdev, VIRTIO_BLK_F_WRITE_ZEROES)) {
+		u32 max = read32(vdev, VIRTIO_BLK_F_WRITE_ZEROES, at(max_write_zeroes_sectors), 0);
+
+		lim->max_write_zeroes_sectors = max ?: UINT_MAX;
+	}
+	if (pvblk_cache_mode(vdev))
+		lim->features |= BLK_FEAT_WRITE_CACHE;
+	return read_discard(vdev, lim);
+}

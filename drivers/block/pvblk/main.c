@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A device comes and goes: probe, remove, freeze, restore.  The data path is in
+ * request.c, queue.c and poller.c.
+ */
+#include "pvblk.h"
+
+#include <linux/interrupt.h>
+#include <linux/module.h>
+#include <linux/moduleparam.h>
+#include <linux/virtio_ring.h>
+
+#define CREATE_TRACE_POINTS
+#include <trace/events/virtio_pvblk.h>
+
+static unsigned int num_request_queues;
+module_param(num_request_queues, uint, 0644);
+MODULE_PARM_DESC(num_request_queues, "Most queues to use for a device (0: one for each CPU)");
+
+static unsigned int poll_queues;
+module_param(poll_queues, uint, 0644);
+MODULE_PARM_DESC(poll_queues, "How many of a device's queues are set aside for io_uring's IOPOLL");
+
+static unsigned int queue_depth;
+module_param(queue_depth, uint, 0444);
+MODULE_PARM_DESC(queue_depth, "Requests in a queue at most (0: as many as the ring holds)");
+
+static char *mode = "adaptive";
+module_param(mode, charp, 0444);
+MODULE_PARM_DESC(mode, "Mode of new devices: adaptive (default), busy or irq");
+
+static unsigned int poll_max_us = 200;
+module_param(poll_max_us, uint, 0644);
+MODULE_PARM_DESC(poll_max_us, "Adaptive mode of new devices polls through waits up to this (200)");
+
+static enum pvblk_mode default_mode;
+
+static int count_queues(struct pvblk_dev *dev)
+{
+	unsigned int n, poll;
+	u16 offered = 1;
+
+	virtio_cread_feature(dev->vdev, VIRTIO_BLK_F_MQ, struct virtio_blk_config,
+			     num_queues, &offered);
+	if (!offered) {
+		dev_err(&dev->vdev->dev, "multiqueue is offered, with no queue\n");
+		return -EINVAL;
+	}
+	n = min3((unsigned int)offered, nr_cpu_ids, num_request_queues ?: nr_cpu_ids);
+	poll = min(poll_queues, n - 1);
+	dev->nr_queues[HCTX_TYPE_DEFAULT] = n - poll;
+	dev->nr_queues[HCTX_TYPE_READ] = 0;
+	dev->nr_queues[HCTX_TYPE_POLL] = poll;
+	return n;
+}
+
+static int alloc_vqs(struct pvblk_dev *dev)
+{
+	int n = count_queues(dev);
+	unsigned int i;
+
+	if (n < 0)
+		return n;
+	dev->vqs = kcalloc(n, sizeof(*dev->vqs), GFP_KERNEL);
+	if (!dev->vqs)
+		return -ENOMEM;
+	dev->nr_vqs = n;
+	for (i = 0; i < n; i++) {
+		struct pvblk_vq *vq = &dev->vqs[i];
+
+		spin_lock_init(&vq->lock);
+		INIT_WORK(&vq->reap, pvblk_reap_work);
+		vq->dev = dev;
+		vq->index = i;
+		vq->iopoll = i >= dev->nr_queues[HCTX_TYPE_DEFAULT];
+		snprintf(vq->name, sizeof(vq->name), vq->iopoll ? "req_poll.%u" : "req.%u", i);
+	}
+	dev_info(&dev->vdev->dev, "%u queues, %u for IOPOLL\n", n, dev->nr_queues[HCTX_TYPE_POLL]);
+	return 0;
+}
+
+/* At probe and again after the device was reset (restore). */
+static int find_vqs(struct pvblk_dev *dev)
+{
+	struct irq_affinity desc = {};
+	struct virtqueue_info *info;
+	struct virtqueue **vqs;
+	unsigned int i;
+	int err = -ENOMEM;
+
+	info = kcalloc(dev->nr_vqs, sizeof(*info), GFP_KERNEL);
+	vqs = kcalloc(dev->nr_vqs, sizeof(*vqs), GFP_KERNEL);
+	if (!info || !vqs)
+		goto out;
+	for (i = 0; i < dev->nr_vqs; i++) {
+		info[i].name = dev->vqs[i].name;
+		info[i].callback = dev->vqs[i].iopoll ? NULL : pvblk_vq_callback;
+	}
+	err = virtio_find_vqs(dev->vdev, dev->nr_vqs, vqs, info, &desc);
+	if (err)
+		goto out;
+	for (i = 0; i < dev->nr_vqs; i++) {
+		struct pvblk_vq *vq = &dev->vqs[i];
+
+		vq->vq = vqs[i];
+		/* A fresh ring's callbacks are on; pollers want them off. */
+		virtqueue_disable_cb(vq->vq);
+		vq->callbacks = false;
+	}
+out:
+	kfree(vqs);
+	kfree(info);
+	return err;
+}
+
+/**
+ * pvblk_ring_size - how many entries every ring of a device has
+ * @dev: the device, with its queues
+ *
+ * A device may have rings of several sizes, but the disk has one set of limits
+ * and the queues one depth.
+ *
+ * Return: the size of the smallest ring.
+ */
+unsigned int pvblk_ring_size(struct pvblk_dev *dev)
+{
+	unsigned int i, size = virtqueue_get_vring_size(dev->vqs[0].vq);
+
+	for (i = 1; i < dev->nr_vqs; i++)
+		size = min(size, virtqueue_get_vring_size(dev->vqs[i].vq));
+	return size;
+}
+
+static int alloc_tags(struct pvblk_dev *dev)
+{
+	struct blk_mq_tag_set *set = &dev->tag_set;
+	unsigned int depth = pvblk_ring_size(dev);
+
+	/* Without indirect descriptors a request takes at least two, mostly three. */
+	if (!virtio_has_feature(dev->vdev, VIRTIO_RING_F_INDIRECT_DESC))
+		depth /= 2;
+	if (queue_depth)
+		depth = min(depth, queue_depth);
+
+	set->ops = &pvblk_mq_ops;
+	set->queue_depth = max(depth, 1U);
+	set->numa_node = NUMA_NO_NODE;
+	/*
+	 * With one queue the default would be an I/O scheduler; the host has
+	 * its own, and with one here requests could not be batched.
+	 */
+	set->flags = BLK_MQ_F_SHOULD_MERGE | BLK_MQ_F_NO_SCHED_BY_DEFAULT;
+	set->cmd_size = sizeof(struct pvblk_req);
+	set->driver_data = dev;
+	set->nr_hw_queues = dev->nr_vqs;
+	set->nr_maps = dev->nr_queues[HCTX_TYPE_POLL] ? HCTX_MAX_TYPES : 1;
+	return blk_mq_alloc_tag_set(set);
+}
+
+static int pvblk_probe(struct virtio_device *vdev)
+{
+	struct pvblk_dev *dev;
+	int err;
+
+	if (!vdev->config->get) {
+		dev_err(&vdev->dev, "the device's configuration cannot be read\n");
+		return -EINVAL;
+	}
+
+	dev = kzalloc(sizeof(*dev), GFP_KERNEL);
+	if (!dev)
+		return -ENOMEM;
+	mutex_init(&dev->vdev_mutex);
+	INIT_WORK(&dev->config_work, pvblk_config_work);
+	INIT_WORK(&dev->fail_work, pvblk_fail_work);
+	dev->vdev = vdev;
+	dev->mode = default_mode;
+	dev->poll_max_us = min(poll_max_us, PVBLK_POLL_MAX_US);
+	vdev->priv = dev;
+
+	dev->index = pvblk_index_get();
+	if (dev->index < 0) {
+		err = dev->index;
+		goto free_dev;
+	}
+	err = alloc_vqs(dev);
+	if (err)
+		goto put_index;
+	err = find_vqs(dev);
+	if (err)
+		goto free_vqs;
+	err = alloc_tags(dev);
+	if (err)
+		goto del_vqs;
+	err = pvblk_disk_alloc(dev);
+	if (err)
+		goto free_tags;
+
+	virtio_device_ready(vdev);
+	err = device_add_disk(&vdev->dev, dev->disk, pvblk_groups);
+	if (!err)
+		return 0;
+
+	virtio_reset_device(vdev);
+	pvblk_release_rings(dev);
+	/* Never added, so it does not call .free_disk. */
+	put_disk(dev->disk);
+free_tags:
+	blk_mq_free_tag_set(&dev->tag_set);
+del_vqs:
+	vdev->config->del_vqs(vdev);
+free_vqs:
+	kfree(dev->vqs);
+put_index:
+	pvblk_index_put(dev->index);
+free_dev:
+	kfree(dev);
+	return err;
+}
+
+static bool device_broken(struct pvblk_dev *dev)
+{
+	struct virtqueue *vq = dev->vqs[0].vq;
+
+	/* NULL: it was not restored after a suspend. */
+	return vq && virtqueue_is_broken(vq);
+}
+
+static void pvblk_remove(struct virtio_device *vdev)
+{
+	struct pvblk_dev *dev = vdev->priv;
+
+	/* From now on a request that is not answered in time is failed. */
+	WRITE_ONCE(dev->removing, true);
+	flush_work(&dev->config_work);
+	/* Pulled out: nothing will be answered. */
+	if (device_broken(dev))
+		queue_work(system_long_wq, &dev->fail_work);
+
+	del_gendisk(dev->disk);
+	cancel_work_sync(&dev->fail_work);
+
+	mutex_lock(&dev->vdev_mutex);
+	/* First the reset: until then an interrupt may queue vq->reap again. */
+	virtio_reset_device(vdev);
+	pvblk_release_rings(dev);
+	blk_mq_free_tag_set(&dev->tag_set);
+	dev->vdev = NULL;
+	vdev->config->del_vqs(vdev);
+	mutex_unlock(&dev->vdev_mutex);
+
+	put_disk(dev->disk);
+}
+
+static void pvblk_config_changed(struct virtio_device *vdev)
+{
+	struct pvblk_dev *dev = vdev->priv;
+
+	/* Not a freezable queue: pvblk_freeze() waits for it. */
+	schedule_work(&dev->config_work);
+}
+
+#ifdef CONFIG_PM_SLEEP
+static int pvblk_freeze(struct virtio_device *vdev)
+{
+	struct pvblk_dev *dev = vdev->priv;
+	struct request_queue *q = dev->disk->queue;
+	unsigned int i;
+	int left;
+
+	/*
+	 * Wait for what is in flight; let what comes wait.  A device that does
+	 * not answer must not hang the whole system's suspend.
+	 */
+	blk_freeze_queue_start(q);
+	left = blk_mq_freeze_queue_wait_timeout(q, q->rq_timeout);
+	if (left)
+		blk_mq_quiesce_queue_nowait(q);
+	blk_mq_unfreeze_queue(q);
+	if (!left) {
+		dev_err(&vdev->dev, "requests are not answered, so it cannot be suspended\n");
+		return -EBUSY;
+	}
+
+	/* In the order of pvblk_remove(). */
+	cancel_work_sync(&dev->fail_work);
+	flush_work(&dev->config_work);
+	virtio_reset_device(vdev);
+	pvblk_release_rings(dev);
+	vdev->config->del_vqs(vdev);
+	for (i = 0; i < dev->nr_vqs; i++)
+		dev->vqs[i].vq = NULL;
+	return 0;
+}
+
+static int pvblk_restore(struct virtio_device *vdev)
+{
+	struct pvblk_dev *dev = vdev->priv;
+	int err;
+
+	err = find_vqs(dev);
+	if (!err)
+		virtio_device_ready(vdev);
+	else
+		/* There are no rings: let what waits fail, or nobody could remove it. */
+		WRITE_ONCE(dev->dead, true);
+	blk_mq_unquiesce_queue(dev->disk->queue);
+	return err;
+}
+#endif
+
+/*
+ * Not VIRTIO_BLK_F_ZONED: a host-managed zoned device does not come up without
+ * it and stays with virtio_blk.
+ */
+static unsigned int features[] = {
+	VIRTIO_BLK_F_SEG_MAX, VIRTIO_BLK_F_SIZE_MAX, VIRTIO_BLK_F_GEOMETRY,
+	VIRTIO_BLK_F_RO, VIRTIO_BLK_F_BLK_SIZE, VIRTIO_BLK_F_FLUSH,
+	VIRTIO_BLK_F_TOPOLOGY, VIRTIO_BLK_F_CONFIG_WCE, VIRTIO_BLK_F_MQ,
+	VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_WRITE_ZEROES, VIRTIO_BLK_F_SECURE_ERASE,
+};
+
+/* Matches nothing, or every block device once claim=all: see claim.c */
+static struct virtio_device_id id_table[2];
+
+static struct virtio_driver pvblk_driver = {
+	.feature_table		= features,
+	.feature_table_size	= ARRAY_SIZE(features),
+	.driver.name		= "virtio_pvblk",
+	.id_table		= id_table,
+	.probe			= pvblk_probe,
+	.remove			= pvblk_remove,
+	.config_changed		= pvblk_config_changed,
+#ifdef CONFIG_PM_SLEEP
+	.freeze			= pvblk_freeze,
+	.restore		= pvblk_restore,
+#endif
+};
+
+static int __init pvblk_init(void)
+{
+	int err = match_string(pvblk_mode_names, PVBLK_BUSY + 1, mode);
+
+	if (err < 0) {
+		pr_err("virtio_pvblk: mode is adaptive, busy or irq, not %s\n", mode);
+		return -EINVAL;
+	}
+	default_mode = err;
+
+	err = pvblk_disk_module_init();
+	if (err)
+		return err;
+	err = pvblk_pollers_init();
+	if (err)
+		goto exit_disk;
+
+	if (pvblk_claim_all())
+		id_table[0] = (struct virtio_device_id){ VIRTIO_ID_BLOCK, VIRTIO_DEV_ANY_ID };
+	err = register_virtio_driver(&pvblk_driver);
+	if (err)
+		goto exit_pollers;
+	err = pvblk_claim_init(&pvblk_driver);
+	if (err)
+		goto unregister;
+	return 0;
+
+unregister:
+	unregister_virtio_driver(&pvblk_driver);
+exit_pollers:
+	pvblk_pollers_exit();
+exit_disk:
+	pvblk_disk_module_exit();
+	return err;
+}
+
+static void __exit pvblk_exit(void)
+{
+	pvblk_claim_exit(&pvblk_driver);
+	unregister_virtio_driver(&pvblk_driver);
+	pvblk_pollers_exit();
+	pvblk_disk_module_exit();
+}
+
+module_init(pvblk_init);
+module_exit(pvblk_exit);
+
+/* No MODULE_DEVICE_TABLE: udev must not load it for devices it will not take. */
+MODULE_DESCRIPTION("Polling driver for virtio block devices");
+MODULE_LICENSE("GPL");

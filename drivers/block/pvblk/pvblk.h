@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * virtio_pvblk: a driver for virtio-blk devices that polls for completions.
+ *
+ * Who looks at a used ring
+ * ------------------------
+ * As long as a queue has requests in flight, at least one of these holds:
+ *
+ * - a poller has it (vq->poller): the SCHED_IDLE kthread of one CPU looks at it
+ *   whenever that CPU has nothing better to do (poller.c);
+ * - its callbacks are on (vq->callbacks): the device will interrupt, and the
+ *   interrupt queues vq->reap;
+ * - vq->reap is queued or running, and will see to one of the first two.
+ *
+ * Whoever takes one away puts another in its place under vq->lock.  A queue
+ * with nothing in flight needs none of them.  Queues for io_uring's IOPOLL are
+ * outside all this: the task that waits looks.
+ *
+ * Locking
+ * -------
+ * vq->lock: the ring and everything of its queue.  Taken with bottom halves
+ *   off and never from hard interrupts, so the driver itself never runs with
+ *   interrupts off; for a guest that matters, because an interrupt that comes
+ *   in meanwhile (a tick) costs the host another exit to find the moment when
+ *   it can be delivered.  Two queues share no lock.
+ * A poller's list of queues: no lock; touched only on its own CPU with bottom
+ *   halves off.  Nested inside vq->lock when a queue is added or removed.
+ * dev->vdev_mutex: dev->vdev against removal, for openers that outlive it.
+ */
+#ifndef _PVBLK_H
+#define _PVBLK_H
+
+#include <linux/blk-mq.h>
+#include <linux/blkdev.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/scatterlist.h>
+#include <linux/spinlock.h>
+#include <linux/virtio.h>
+#include <linux/virtio_blk.h>
+#include <linux/virtio_config.h>
+#include <linux/workqueue.h>
+
+#include "policy.h"
+
+/* Segments whose scatterlist is part of the request: up to 64 KiB of pages. */
+#define PVBLK_INLINE_SG		16
+#define PVBLK_PART_BITS		4
+#define PVBLK_VQ_NAME_LEN	16
+#define PVBLK_POLL_MAX_US	1000000U
+
+struct pvblk_poller;
+
+enum pvblk_mode {
+	PVBLK_IRQ,		/* as virtio_blk: interrupts only */
+	PVBLK_ADAPTIVE,		/* poll while the waits are short */
+	PVBLK_BUSY,		/* poll while anything is in flight */
+};
+
+/* All written under vq->lock, except interrupts. */
+struct pvblk_stats {
+	u64 submitted;
+	u64 completed;
+	u64 polls;		/* looks at the ring by a poller or IOPOLL */
+	u64 hits;		/* ... that found something */
+	u64 sleeps;		/* a wait was handed over to interrupts */
+	u64 crowded;		/* ... because the CPU was busy with others */
+	u64 interrupts;		/* written only by the queue's interrupt */
+	u64 kicks_sent;
+	u64 kicks_saved;	/* the device said it needs none */
+	u64 timeouts;
+};
+
+struct pvblk_vq {
+	spinlock_t lock;		/* see the top of this file */
+	struct virtqueue *vq;		/* NULL while suspended, or not restored */
+	struct pvblk_dev *dev;
+	struct blk_mq_hw_ctx *hctx;
+	unsigned int index;
+	unsigned int inflight;
+	bool iopoll;			/* no callback, no poller */
+	bool callbacks;			/* the device may interrupt */
+	bool stopped;			/* the ring was full; hctx is stopped */
+
+	struct pvblk_poller *poller;	/* who has it on its list */
+	struct list_head node;		/* on that list */
+	unsigned long crowded_until;	/* jiffies; 0: not crowded */
+	unsigned long crowded_last;	/* jiffies, when it was found so */
+	unsigned int crowded_shift;	/* how often in a row */
+
+	struct pvblk_policy policy;
+	u64 wait_start;			/* local_clock(); 0: not measured */
+	u64 poll_start;			/* same, of this round of polling */
+
+	struct work_struct reap;
+	struct pvblk_stats stats;
+	char name[PVBLK_VQ_NAME_LEN];
+} ____cacheline_aligned_in_smp;
+
+struct pvblk_dev {
+	struct mutex vdev_mutex;	/* see the top of this file */
+	struct virtio_device *vdev;	/* NULL once removed */
+	struct gendisk *disk;
+	struct blk_mq_tag_set tag_set;
+	int index;			/* of the disk name and minors */
+
+	enum pvblk_mode mode;
+	unsigned int poll_max_us;
+	bool removing;
+	bool dead;			/* every request fails from now on */
+
+	unsigned int nr_vqs;
+	unsigned int nr_queues[HCTX_MAX_TYPES];
+	struct pvblk_vq *vqs;
+
+	struct work_struct config_work;
+	struct work_struct fail_work;
+};
+
+/* What a request carries; the block layer allocates it with the request. */
+struct pvblk_req {
+	struct virtio_blk_outhdr hdr;
+	struct virtio_blk_discard_write_zeroes range;
+	struct sg_table table;
+	bool lost;			/* completion swallowed by fault injection */
+	u8 status;			/* written by the device */
+	struct scatterlist sg[PVBLK_INLINE_SG];
+};
+
+static inline struct pvblk_vq *pvblk_hctx_vq(struct blk_mq_hw_ctx *hctx)
+{
+	struct pvblk_dev *dev = hctx->queue->queuedata;
+
+	return &dev->vqs[hctx->queue_num];
+}
+
+/* main.c */
+unsigned int pvblk_ring_size(struct pvblk_dev *dev);
+
+/* claim.c: which devices are ours */
+bool pvblk_claim_all(void);
+int pvblk_claim_init(struct virtio_driver *drv);
+void pvblk_claim_exit(struct virtio_driver *drv);
+
+/* disk.c: the disk and what the device's configuration says about it */
+extern const struct block_device_operations pvblk_fops;
+bool pvblk_cache_mode(struct virtio_device *vdev);
+int pvblk_get_id(struct gendisk *disk, char *id);
+int pvblk_disk_alloc(struct pvblk_dev *dev);
+void pvblk_config_work(struct work_struct *work);
+int pvblk_index_get(void);
+void pvblk_index_put(int index);
+int pvblk_disk_module_init(void);
+void pvblk_disk_module_exit(void);
+
+/* limits.c */
+int pvblk_read_limits(struct virtio_device *vdev, unsigned int ring_size,
+		      struct queue_limits *lim);
+
+/* request.c: between a struct request and buffers for the ring */
+blk_status_t pvblk_prep(struct pvblk_dev *dev, struct request *req);
+void pvblk_unprep(struct request *req);
+void pvblk_complete(struct request *req);
+void pvblk_complete_list(struct rq_list *done, struct io_comp_batch *iob);
+blk_status_t pvblk_status(u8 status);
+
+/* queue.c: into the ring and out of it */
+extern const struct blk_mq_ops pvblk_mq_ops;
+unsigned int pvblk_collect(struct pvblk_vq *vq, struct rq_list *done);
+struct io_comp_batch *pvblk_restart(struct pvblk_vq *vq, struct io_comp_batch *iob);
+bool pvblk_callbacks_on(struct pvblk_vq *vq);
+void pvblk_callbacks_off(struct pvblk_vq *vq);
+void pvblk_vq_callback(struct virtqueue *virtqueue);
+void pvblk_reap_work(struct work_struct *work);
+void pvblk_fail_work(struct work_struct *work);
+
+/* poller.c: who looks at the ring */
+struct task_struct *pvblk_watch(struct pvblk_vq *vq);
+void pvblk_wait_over(struct pvblk_vq *vq);
+void pvblk_release_rings(struct pvblk_dev *dev);
+int pvblk_pollers_init(void);
+void pvblk_pollers_exit(void);
+
+/* sysfs.c */
+extern const struct attribute_group *pvblk_groups[];
+extern const char *const pvblk_mode_names[];
+
+#endif /* _PVBLK_H */

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Into the ring and out of it.  Submission takes the queue's lock, adds, makes
+ * sure that somebody will look (pvblk_watch()), and kicks after dropping the
+ * lock if the device asked for it.  Completions are collected under the lock
+ * and completed without it.
+ */
+#include "pvblk.h"
+
+#include <linux/blk-mq-virtio.h>
+#include <linux/fault-inject.h>
+#include <linux/sched.h>
+
+#include <trace/events/virtio_pvblk.h>
+
+static int add_request(struct pvblk_vq *vq, struct request *req)
+{
+	struct pvblk_req *r = blk_mq_rq_to_pdu(req);
+	struct scatterlist hdr, status, *sgs[3];
+	unsigned int out = 0, in = 0;
+	int err;
+
+	sg_init_one(&hdr, &r->hdr, sizeof(r->hdr));
+	sgs[out++] = &hdr;
+	if (r->table.nents) {
+		if (rq_data_dir(req) == WRITE)
+			sgs[out++] = r->table.sgl;
+		else
+			sgs[out + in++] = r->table.sgl;
+	}
+	sg_init_one(&status, &r->status, sizeof(r->status));
+	sgs[out + in++] = &status;
+
+	err = virtqueue_add_sgs(vq->vq, sgs, out, in, r, GFP_ATOMIC);
+	if (unlikely(err))
+		return err;
+	vq->inflight++;
+	vq->stats.submitted++;
+	trace_virtio_pvblk_submit(req, vq->inflight);
+	return 0;
+}
+
+/* Whether to kick, once the lock is dropped; counts either way. */
+static bool kick_prepare(struct pvblk_vq *vq)
+{
+	bool kick = virtqueue_kick_prepare(vq->vq);
+
+	if (kick) {
+		vq->stats.kicks_sent++;
+		trace_virtio_pvblk_kick(vq);
+	} else {
+		vq->stats.kicks_saved++;
+	}
+	return kick;
+}
+
+/* What the lock was not to be held for: the device first, it takes longer. */
+static void tell(struct pvblk_vq *vq, bool kick, struct task_struct *wake)
+{
+	if (kick)
+		virtqueue_notify(vq->vq);
+	if (wake)
+		wake_up_process(wake);
+}
+
+/* What to tell the block layer when the ring did not take a request. */
+static blk_status_t add_failed(struct pvblk_vq *vq, int err)
+{
+	/*
+	 * Only a queue with requests in flight will be restarted by a
+	 * completion; everything else the block layer must try again by time.
+	 */
+	if (err == -ENOSPC && vq->inflight) {
+		vq->stopped = true;
+		blk_mq_stop_hw_queue(vq->hctx);
+		return BLK_STS_DEV_RESOURCE;
+	}
+	return err == -ENOSPC || err == -ENOMEM ? BLK_STS_RESOURCE : BLK_STS_IOERR;
+}
+
+static blk_status_t pvblk_queue_rq(struct blk_mq_hw_ctx *hctx,
+				   const struct blk_mq_queue_data *bd)
+{
+	struct pvblk_vq *vq = pvblk_hctx_vq(hctx);
+	struct task_struct *wake = NULL;
+	struct request *req = bd->rq;
+	blk_status_t status;
+	bool kick = false;
+	int err;
+
+	status = pvblk_prep(vq->dev, req);
+	if (unlikely(status))
+		return status;
+
+	spin_lock_bh(&vq->lock);
+	err = add_request(vq, req);
+	if (unlikely(err))
+		status = add_failed(vq, err);
+	else
+		wake = pvblk_watch(vq);
+	if (bd->last || err)
+		kick = kick_prepare(vq);
+	spin_unlock_bh(&vq->lock);
+
+	tell(vq, kick, wake);
+	if (unlikely(err))
+		pvblk_unprep(req);
+	return status;
+}
+
+static void pvblk_commit_rqs(struct blk_mq_hw_ctx *hctx)
+{
+	struct pvblk_vq *vq = pvblk_hctx_vq(hctx);
+	bool kick;
+
+	spin_lock_bh(&vq->lock);
+	kick = kick_prepare(vq);
+	spin_unlock_bh(&vq->lock);
+	if (kick)
+		virtqueue_notify(vq->vq);
+}
+
+/* A plug's worth of requests for one queue: one lock, at most one kick. */
+static void submit_list(struct pvblk_vq *vq, struct rq_list *list)
+{
+	struct task_struct *wake = NULL;
+	struct rq_list refused = {};
+	struct request *req;
+	bool kick;
+
+	/* Nothing could be made ready; a dead device may not even have a ring. */
+	if (rq_list_empty(list))
+		return;
+	spin_lock_bh(&vq->lock);
+	while ((req = rq_list_pop(list))) {
+		if (unlikely(add_request(vq, req)))
+			rq_list_add_tail(&refused, req);
+	}
+	if (vq->inflight)
+		wake = pvblk_watch(vq);
+	kick = kick_prepare(vq);
+	spin_unlock_bh(&vq->lock);
+
+	tell(vq, kick, wake);
+	/* They come back one by one through .queue_rq, which tells errors apart. */
+	while ((req = rq_list_pop(&refused))) {
+		pvblk_unprep(req);
+		blk_mq_requeue_request(req, true);
+	}
+}
+
+static void pvblk_queue_rqs(struct rq_list *rqlist)
+{
+	struct rq_list batch = {}, rest = {};
+	struct pvblk_vq *vq = NULL;
+	struct request *req;
+
+	while ((req = rq_list_pop(rqlist))) {
+		struct pvblk_vq *this = pvblk_hctx_vq(req->mq_hctx);
+
+		if (vq && vq != this)
+			submit_list(vq, &batch);
+		vq = this;
+		if (pvblk_prep(vq->dev, req) == BLK_STS_OK)
+			rq_list_add_tail(&batch, req);
+		else
+			rq_list_add_tail(&rest, req);
+	}
+	if (vq)
+		submit_list(vq, &batch);
+	*rqlist = rest;
+}
+
+/**
+ * pvblk_collect - take finished requests from the ring
+ * @vq: the queue, locked
+ * @done: where to append them
+ *
+ * The ring bounds how many there can be.
+ *
+ * Return: how many.
+ */
+unsigned int pvblk_collect(struct pvblk_vq *vq, struct rq_list *done)
+{
+	unsigned int len, n = 0;
+	struct pvblk_req *r;
+
+	lockdep_assert_held(&vq->lock);
+	while (vq->inflight > n && (r = virtqueue_get_buf(vq->vq, &len))) {
+		struct request *req = blk_mq_rq_from_pdu(r);
+
+		n++;
+		if (unlikely(blk_should_fake_timeout(req->q)))
+			r->lost = true;
+		else
+			rq_list_add_tail(done, req);
+	}
+	vq->inflight -= n;
+	vq->stats.completed += n;
+	return n;
+}
+
+/**
+ * pvblk_restart - there is room in the ring again
+ * @vq: the queue, locked; something was collected
+ * @iob: the batch that what was collected would be completed in
+ *
+ * The request that found the ring full may not be on the dispatch list yet, so
+ * that starting the queue finds nothing to run.  The block layer covers that by
+ * BLK_MQ_S_SCHED_RESTART, which is looked at when a request is freed, but not
+ * when a batch of them is.  So these are to be freed one by one.
+ *
+ * Return: @iob, or NULL if there was a request waiting.
+ */
+struct io_comp_batch *pvblk_restart(struct pvblk_vq *vq, struct io_comp_batch *iob)
+{
+	lockdep_assert_held(&vq->lock);
+	if (likely(!vq->stopped))
+		return iob;
+	vq->stopped = false;
+	blk_mq_start_stopped_hw_queue(vq->hctx, true);
+	return NULL;
+}
+
+/**
+ * pvblk_callbacks_on - let the device interrupt
+ * @vq: the queue, locked
+ *
+ * Return: false if something was used meanwhile, for which no interrupt need
+ * come: collect and call again.
+ */
+bool pvblk_callbacks_on(struct pvblk_vq *vq)
+{
+	lockdep_assert_held(&vq->lock);
+	vq->callbacks = true;
+	return virtqueue_enable_cb(vq->vq);
+}
+
+void pvblk_callbacks_off(struct pvblk_vq *vq)
+{
+	lockdep_assert_held(&vq->lock);
+	if (!vq->callbacks)
+		return;
+	vq->callbacks = false;
+	virtqueue_disable_cb(vq->vq);
+}
+
+/*
+ * The interrupt.  It leaves the ring alone (see Locking in pvblk.h): with
+ * EVENT_IDX the device will not interrupt again before the ring has been read,
+ * without it another interrupt finds the work queued already.
+ */
+void pvblk_vq_callback(struct virtqueue *virtqueue)
+{
+	struct pvblk_dev *dev = virtqueue->vdev->priv;
+	struct pvblk_vq *vq = &dev->vqs[virtqueue->index];
+
+	WRITE_ONCE(vq->stats.interrupts, vq->stats.interrupts + 1);
+	trace_virtio_pvblk_interrupt(vq);
+	queue_work(system_bh_highpri_wq, &vq->reap);
+}
+
+/* In a softirq, after an interrupt or when enabling callbacks lost the race. */
+void pvblk_reap_work(struct work_struct *work)
+{
+	struct pvblk_vq *vq = container_of(work, struct pvblk_vq, reap);
+	struct task_struct *wake = NULL;
+	struct io_comp_batch *batch;
+	struct rq_list done = {};
+	DEFINE_IO_COMP_BATCH(iob);
+
+	batch = &iob;
+	spin_lock_bh(&vq->lock);
+	/* A poller that has the queue decides about callbacks. */
+	if (!vq->poller)
+		pvblk_callbacks_off(vq);
+	if (pvblk_collect(vq, &done)) {
+		pvblk_wait_over(vq);
+		batch = pvblk_restart(vq, batch);
+	}
+	/* This may queue us again, if callbacks are wanted and lose a race. */
+	if (vq->inflight)
+		wake = pvblk_watch(vq);
+	spin_unlock_bh(&vq->lock);
+
+	pvblk_complete_list(&done, batch);
+	if (iob.complete)
+		iob.complete(&iob);
+	if (wake)
+		wake_up_process(wake);
+}
+
+/* A task waits for a REQ_POLLED request: io_uring's IOPOLL. */
+static int pvblk_iopoll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *iob)
+{
+	struct pvblk_vq *vq = pvblk_hctx_vq(hctx);
+	struct rq_list done = {};
+	unsigned int n;
+
+	local_bh_disable();
+	spin_lock(&vq->lock);
+	n = pvblk_collect(vq, &done);
+	vq->stats.polls++;
+	if (n) {
+		vq->stats.hits++;
+		iob = pvblk_restart(vq, iob);
+	}
+	spin_unlock(&vq->lock);
+	pvblk_complete_list(&done, iob);
+	local_bh_enable();
+	return n;
+}
+
+/*
+ * A request is late.  virtio-blk cannot abort one, and the device owns its
+ * buffers until it answers or is reset.  So: look (an interrupt or a poller may
+ * have been lost), remind the device (a kick may have been), and wait on, as
+ * virtio_blk does.  Only when the device is known to be gone, or is being
+ * removed, which would otherwise hang, are requests failed: by resetting it.
+ */
+static enum blk_eh_timer_return pvblk_timeout(struct request *req)
+{
+	struct pvblk_vq *vq = pvblk_hctx_vq(req->mq_hctx);
+	struct pvblk_req *r = blk_mq_rq_to_pdu(req);
+	struct pvblk_dev *dev = vq->dev;
+	struct io_comp_batch *batch;
+	struct rq_list done = {};
+	DEFINE_IO_COMP_BATCH(iob);
+	bool lost, kick = false;
+
+	batch = &iob;
+	local_bh_disable();
+	spin_lock(&vq->lock);
+	vq->stats.timeouts++;
+	lost = r->lost;
+	r->lost = false;
+	if (!lost && !READ_ONCE(dev->dead)) {
+		if (pvblk_collect(vq, &done))
+			batch = pvblk_restart(vq, batch);
+		kick = true;
+	}
+	spin_unlock(&vq->lock);
+	pvblk_complete_list(&done, batch);
+	if (iob.complete)
+		iob.complete(&iob);
+	local_bh_enable();
+
+	if (lost) {
+		pvblk_complete(req);
+		return BLK_EH_DONE;
+	}
+	/* Our caller holds a reference, so this is still the same request. */
+	if (blk_mq_rq_state(req) != MQ_RQ_IN_FLIGHT)
+		return BLK_EH_DONE;
+	if (READ_ONCE(dev->removing) || virtqueue_is_broken(vq->vq)) {
+		queue_work(system_long_wq, &dev->fail_work);
+		return BLK_EH_RESET_TIMER;
+	}
+	dev_warn_ratelimited(&dev->vdev->dev, "queue %u: request %d not answered, still waiting\n",
+			     vq->index, req->tag);
+	if (kick)
+		virtqueue_notify(vq->vq);
+	return BLK_EH_RESET_TIMER;
+}
+
+/*
+ * The device will not answer: take everything back from it.  After the reset it
+ * owns no buffer any more.  It stays reset; a new probe brings it up again.
+ */
+void pvblk_fail_work(struct work_struct *work)
+{
+	struct pvblk_dev *dev = container_of(work, struct pvblk_dev, fail_work);
+	struct request_queue *q = dev->disk->queue;
+	struct pvblk_req *r;
+	unsigned int i;
+
+	dev_err(&dev->vdev->dev, "device is gone, failing its requests\n");
+	WRITE_ONCE(dev->dead, true);
+	blk_mq_quiesce_queue(q);
+	virtio_reset_device(dev->vdev);
+
+	for (i = 0; i < dev->nr_vqs; i++) {
+		struct pvblk_vq *vq = &dev->vqs[i];
+		struct rq_list done = {};
+
+		local_bh_disable();
+		spin_lock(&vq->lock);
+		while ((r = virtqueue_detach_unused_buf(vq->vq))) {
+			r->status = VIRTIO_BLK_S_IOERR;
+			rq_list_add_tail(&done, blk_mq_rq_from_pdu(r));
+			vq->inflight--;
+			vq->stats.completed++;
+		}
+		pvblk_restart(vq, NULL);
+		spin_unlock(&vq->lock);
+		pvblk_complete_list(&done, NULL);
+		local_bh_enable();
+	}
+	blk_mq_unquiesce_queue(q);
+}
+
+static void pvblk_map_queues(struct blk_mq_tag_set *set)
+{
+	struct pvblk_dev *dev = set->driver_data;
+	unsigned int i, first = 0;
+
+	for (i = 0; i < set->nr_maps; i++) {
+		struct blk_mq_queue_map *map = &set->map[i];
+
+		map->nr_queues = dev->nr_queues[i];
+		map->queue_offset = first;
+		first += map->nr_queues;
+		if (!map->nr_queues)
+			continue;
+		/* Polled queues have no interrupt whose affinity counts. */
+		if (i == HCTX_TYPE_POLL)
+			blk_mq_map_queues(map);
+		else
+			blk_mq_virtio_map_queues(map, dev->vdev, 0);
+	}
+}
+
+static int pvblk_init_hctx(struct blk_mq_hw_ctx *hctx, void *data, unsigned int index)
+{
+	struct pvblk_dev *dev = data;
+
+	dev->vqs[index].hctx = hctx;
+	return 0;
+}
+
+const struct blk_mq_ops pvblk_mq_ops = {
+	.queue_rq	= pvblk_queue_rq,
+	.queue_rqs	= pvblk_queue_rqs,
+	.commit_rqs	= pvblk_commit_rqs,
+	.complete	= pvblk_complete,
+	.timeout	= pvblk_timeout,
+	.poll		= pvblk_iopoll,
+	.map_queues	= pvblk_map_queues,
+	.init_hctx	= pvblk_init_hctx,
+};

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Between a struct request and what goes into the ring: a header, the data's
+ * scatterlist, a status byte.  No ring and no lock in here.
+ */
+#include "pvblk.h"
+
+#include <trace/events/virtio_pvblk.h>
+
+blk_status_t pvblk_status(u8 status)
+{
+	switch (status) {
+	case VIRTIO_BLK_S_OK:
+		return BLK_STS_OK;
+	case VIRTIO_BLK_S_UNSUPP:
+		return BLK_STS_NOTSUPP;
+	default:
+		return BLK_STS_IOERR;
+	}
+}
+
+/*
+ * Discard, write zeroes and secure erase carry their ranges as data.  One range,
+ * the common case, lives in the request; more are allocated.
+ */
+static blk_status_t prep_ranges(struct request *req, u32 flags)
+{
+	struct pvblk_req *r = blk_mq_rq_to_pdu(req);
+	struct virtio_blk_discard_write_zeroes *range = &r->range;
+	unsigned int n = 0, segs = blk_rq_nr_discard_segments(req);
+	struct bio *bio;
+
+	/* With one segment allowed, neighbours were merged into one range. */
+	if (segs <= 1 || queue_max_discard_segments(req->q) == 1) {
+		range->flags = cpu_to_le32(flags);
+		range->num_sectors = cpu_to_le32(blk_rq_sectors(req));
+		range->sector = cpu_to_le64(blk_rq_pos(req));
+		bvec_set_virt(&req->special_vec, range, sizeof(*range));
+		req->rq_flags |= RQF_SPECIAL_PAYLOAD;
+		return BLK_STS_OK;
+	}
+
+	range = kmalloc_array(segs, sizeof(*range), GFP_ATOMIC);
+	if (!range)
+		return BLK_STS_RESOURCE;
+	__rq_for_each_bio(bio, req) {
+		if (n == segs)
+			break;
+		range[n].flags = cpu_to_le32(flags);
+		range[n].num_sectors = cpu_to_le32(bio->bi_iter.bi_size >> SECTOR_SHIFT);
+		range[n].sector = cpu_to_le64(bio->bi_iter.bi_sector);
+		n++;
+	}
+	bvec_set_virt(&req->special_vec, range, n * sizeof(*range));
+	req->rq_flags |= RQF_SPECIAL_PAYLOAD;
+	return BLK_STS_OK;
+}
+
+static void free_ranges(struct request *req)
+{
+	struct pvblk_req *r = blk_mq_rq_to_pdu(req);
+	void *range;
+
+	if (!(req->rq_flags & RQF_SPECIAL_PAYLOAD))
+		return;
+	range = bvec_virt(&req->special_vec);
+	if (range != &r->range)
+		kfree(range);
+	req->rq_flags &= ~RQF_SPECIAL_PAYLOAD;
+}
+
+static blk_status_t prep_header(struct pvblk_dev *dev, struct request *req)
+{
+	struct pvblk_req *r = blk_mq_rq_to_pdu(req);
+	blk_status_t status = BLK_STS_OK;
+	u64 sector = 0;
+	u32 type;
+
+	switch (req_op(req)) {
+	case REQ_OP_READ:
+		type = VIRTIO_BLK_T_IN;
+		sector = blk_rq_pos(req);
+		break;
+	case REQ_OP_WRITE:
+		type = VIRTIO_BLK_T_OUT;
+		sector = blk_rq_pos(req);
+		break;
+	case REQ_OP_FLUSH:
+		type = VIRTIO_BLK_T_FLUSH;
+		break;
+	case REQ_OP_DISCARD:
+		type = VIRTIO_BLK_T_DISCARD;
+		status = prep_ranges(req, 0);
+		break;
+	case REQ_OP_SECURE_ERASE:
+		type = VIRTIO_BLK_T_SECURE_ERASE;
+		status = prep_ranges(req, 0);
+		break;
+	case REQ_OP_WRITE_ZEROES:
+		type = VIRTIO_BLK_T_WRITE_ZEROES;
+		status = prep_ranges(req, req->cmd_flags & REQ_NOUNMAP ? 0 :
+				     VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP);
+		break;
+	case REQ_OP_DRV_IN:
+		/* pvblk_get_id() is the only one to send these. */
+		type = VIRTIO_BLK_T_GET_ID;
+		break;
+	default:
+		return BLK_STS_NOTSUPP;
+	}
+
+	r->hdr.type = cpu_to_virtio32(dev->vdev, type);
+	r->hdr.ioprio = cpu_to_virtio32(dev->vdev, req_get_ioprio(req));
+	r->hdr.sector = cpu_to_virtio64(dev->vdev, sector);
+	return status;
+}
+
+/**
+ * pvblk_prep - make a request ready for the ring and start it
+ * @dev: the device
+ * @req: the request
+ *
+ * Return: BLK_STS_OK, and pvblk_unprep() or a completion must follow; or why not.
+ */
+blk_status_t pvblk_prep(struct pvblk_dev *dev, struct request *req)
+{
+	struct pvblk_req *r = blk_mq_rq_to_pdu(req);
+	blk_status_t status;
+	unsigned int segs;
+
+	if (unlikely(READ_ONCE(dev->dead)))
+		return BLK_STS_IOERR;
+
+	status = prep_header(dev, req);
+	if (unlikely(status))
+		return status;
+
+	r->lost = false;
+	/* A device that reports used without writing a status has failed. */
+	r->status = VIRTIO_BLK_S_IOERR;
+	r->table.nents = 0;
+	segs = blk_rq_nr_phys_segments(req);
+	if (segs) {
+		r->table.sgl = r->sg;
+		if (unlikely(sg_alloc_table_chained(&r->table, segs, r->sg, PVBLK_INLINE_SG))) {
+			free_ranges(req);
+			return BLK_STS_RESOURCE;
+		}
+		r->table.nents = blk_rq_map_sg(req->q, req, r->table.sgl);
+	}
+
+	blk_mq_start_request(req);
+	return BLK_STS_OK;
+}
+
+/**
+ * pvblk_unprep - undo pvblk_prep()
+ * @req: the request, not in the ring
+ */
+void pvblk_unprep(struct request *req)
+{
+	struct pvblk_req *r = blk_mq_rq_to_pdu(req);
+
+	if (blk_rq_nr_phys_segments(req))
+		sg_free_table_chained(&r->table, PVBLK_INLINE_SG);
+	free_ranges(req);
+}
+
+/* .complete: also where a completion sent to another CPU ends up */
+void pvblk_complete(struct request *req)
+{
+	struct pvblk_req *r = blk_mq_rq_to_pdu(req);
+
+	pvblk_unprep(req);
+	blk_mq_end_request(req, pvblk_status(r->status));
+}
+
+static void complete_batch(struct io_comp_batch *iob)
+{
+	struct request *req;
+
+	rq_list_for_each(&iob->req_list, req)
+		pvblk_unprep(req);
+	blk_mq_end_request_batch(iob);
+}
+
+/**
+ * pvblk_complete_list - complete what pvblk_collect() took from a ring
+ * @done: the requests; empty afterwards
+ * @iob: the batch to add them to, which the caller completes; NULL: one by one
+ *
+ * Without the queue's lock, so that what a completion wakes can submit at once;
+ * with bottom halves off, so that a softirq raised here runs right after and
+ * does not wake ksoftirqd.
+ */
+void pvblk_complete_list(struct rq_list *done, struct io_comp_batch *iob)
+{
+	struct request *req;
+
+	while ((req = rq_list_pop(done))) {
+		struct pvblk_req *r = blk_mq_rq_to_pdu(req);
+		bool error = r->status != VIRTIO_BLK_S_OK;
+
+		trace_virtio_pvblk_complete(req, r->status);
+		if (!blk_mq_complete_request_remote(req) &&
+		    !blk_mq_add_to_batch(req, iob, error, complete_batch))
+			pvblk_complete(req);
+	}
+}

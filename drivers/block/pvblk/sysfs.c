@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What a disk shows in sysfs: `serial` and `cache_type`, where and as virtio_blk
+ * has them, and the group `pvblk`: mode, poll_max_us, and counters, one file
+ * each with one number for each queue.  Documentation/ABI/testing/
+ * sysfs-block-virtio-pvblk describes them.
+ */
+#include "pvblk.h"
+
+#include <linux/sysfs.h>
+
+const char *const pvblk_mode_names[] = {
+	[PVBLK_IRQ] = "irq",
+	[PVBLK_ADAPTIVE] = "adaptive",
+	[PVBLK_BUSY] = "busy",
+};
+
+static const char *const cache_types[] = { "write through", "write back" };
+
+static struct pvblk_dev *to_pvblk(struct device *d)
+{
+	return dev_to_disk(d)->private_data;
+}
+
+static ssize_t serial_show(struct device *d, struct device_attribute *attr, char *buf)
+{
+	/* blk_rq_map_kern() wants memory that DMA can reach, as buf is. */
+	int err = pvblk_get_id(dev_to_disk(d), buf);
+
+	buf[VIRTIO_BLK_ID_BYTES] = '\0';
+	if (!err)
+		return strlen(buf);
+	/* A device that knows no serial number: an empty file. */
+	return err == -EIO || err == -EOPNOTSUPP ? 0 : err;
+}
+static DEVICE_ATTR_RO(serial);
+
+static ssize_t cache_type_show(struct device *d, struct device_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%s\n", cache_types[pvblk_cache_mode(to_pvblk(d)->vdev)]);
+}
+
+static int set_write_cache(struct request_queue *q, bool on)
+{
+	struct queue_limits lim = queue_limits_start_update(q);
+
+	if (on)
+		lim.features |= BLK_FEAT_WRITE_CACHE;
+	else
+		lim.features &= ~BLK_FEAT_WRITE_CACHE;
+	return queue_limits_commit_update_frozen(q, &lim);
+}
+
+static ssize_t cache_type_store(struct device *d, struct device_attribute *attr,
+				const char *buf, size_t count)
+{
+	struct pvblk_dev *dev = to_pvblk(d);
+	struct request_queue *q = dev->disk->queue;
+	int wce = sysfs_match_string(cache_types, buf);
+	int err = 0;
+
+	if (wce < 0)
+		return wce;
+	/* From its first write that is not on the medium on, it is flushed. */
+	if (wce)
+		err = set_write_cache(q, true);
+	if (err)
+		return err;
+	virtio_cwrite8(dev->vdev, offsetof(struct virtio_blk_config, wce), wce);
+	/* What the device made of it counts. */
+	err = set_write_cache(q, pvblk_cache_mode(dev->vdev));
+	return err ?: count;
+}
+static DEVICE_ATTR_RW(cache_type);
+
+static struct attribute *disk_attrs[] = {
+	&dev_attr_serial.attr,
+	&dev_attr_cache_type.attr,
+	NULL,
+};
+
+static umode_t disk_attr_mode(struct kobject *kobj, struct attribute *a, int n)
+{
+	struct pvblk_dev *dev = to_pvblk(kobj_to_dev(kobj));
+
+	if (a == &dev_attr_cache_type.attr &&
+	    !virtio_has_feature(dev->vdev, VIRTIO_BLK_F_CONFIG_WCE))
+		return 0444;
+	return a->mode;
+}
+
+static const struct attribute_group disk_group = {
+	.attrs = disk_attrs,
+	.is_visible = disk_attr_mode,
+};
+
+static ssize_t mode_show(struct device *d, struct device_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%s\n", pvblk_mode_names[READ_ONCE(to_pvblk(d)->mode)]);
+}
+
+/* Whoever looks next sees it: nothing has to stop for it. */
+static ssize_t mode_store(struct device *d, struct device_attribute *attr,
+			  const char *buf, size_t count)
+{
+	int m = sysfs_match_string(pvblk_mode_names, buf);
+
+	if (m < 0)
+		return m;
+	WRITE_ONCE(to_pvblk(d)->mode, m);
+	return count;
+}
+static DEVICE_ATTR_RW(mode);
+
+static ssize_t poll_max_us_show(struct device *d, struct device_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%u\n", READ_ONCE(to_pvblk(d)->poll_max_us));
+}
+
+static ssize_t poll_max_us_store(struct device *d, struct device_attribute *attr,
+				 const char *buf, size_t count)
+{
+	unsigned int us;
+	int err = kstrtouint(buf, 0, &us);
+
+	if (err)
+		return err;
+	if (us > PVBLK_POLL_MAX_US)
+		return -ERANGE;
+	WRITE_ONCE(to_pvblk(d)->poll_max_us, us);
+	return count;
+}
+static DEVICE_ATTR_RW(poll_max_us);
+
+/* Not a snapshot: each number is right by itself. */
+#define PVBLK_SHOW(name, expr)							\
+static ssize_t name##_show(struct device *d, struct device_attribute *attr,	\
+			   char *buf)						\
+{										\
+	struct pvblk_dev *dev = to_pvblk(d);					\
+	unsigned int i;								\
+	int len = 0;								\
+										\
+	for (i = 0; i < dev->nr_vqs; i++) {					\
+		struct pvblk_vq *vq = &dev->vqs[i];				\
+										\
+		len += sysfs_emit_at(buf, len, i ? " %llu" : "%llu",		\
+				     (u64)READ_ONCE(expr));			\
+	}									\
+	return len + sysfs_emit_at(buf, len, "\n");				\
+}										\
+static DEVICE_ATTR_RO(name)
+
+PVBLK_SHOW(submitted, vq->stats.submitted);
+PVBLK_SHOW(completed, vq->stats.completed);
+PVBLK_SHOW(polls, vq->stats.polls);
+PVBLK_SHOW(hits, vq->stats.hits);
+PVBLK_SHOW(sleeps, vq->stats.sleeps);
+PVBLK_SHOW(crowded, vq->stats.crowded);
+PVBLK_SHOW(interrupts, vq->stats.interrupts);
+PVBLK_SHOW(kicks_sent, vq->stats.kicks_sent);
+PVBLK_SHOW(kicks_saved, vq->stats.kicks_saved);
+PVBLK_SHOW(timeouts, vq->stats.timeouts);
+PVBLK_SHOW(inflight, vq->inflight);
+PVBLK_SHOW(wait_ns, vq->policy.wait_ns);
+
+static struct attribute *pvblk_attrs[] = {
+	&dev_attr_mode.attr,
+	&dev_attr_poll_max_us.attr,
+	&dev_attr_submitted.attr,
+	&dev_attr_completed.attr,
+	&dev_attr_polls.attr,
+	&dev_attr_hits.attr,
+	&dev_attr_sleeps.attr,
+	&dev_attr_crowded.attr,
+	&dev_attr_interrupts.attr,
+	&dev_attr_kicks_sent.attr,
+	&dev_attr_kicks_saved.attr,
+	&dev_attr_timeouts.attr,
+	&dev_attr_inflight.attr,
+	&dev_attr_wait_ns.attr,
+	NULL,
+};
+
+static const struct attribute_group pvblk_group = {
+	.name = "pvblk",
+	.attrs = pvblk_attrs,
+};
+
+const struct attribute_group *pvblk_groups[] = {
+	&disk_group,
+	&pvblk_group,
+	NULL,
+};
