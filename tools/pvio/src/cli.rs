@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::kernel::PollMode;
+use crate::{host, run, uapi, vmm};
+
+const CAPABILITIES: &str = r#"{"type":"block","features":["read-only","blk-file"]}"#;
+
+#[derive(Parser)]
+#[command(
+    name = "pvio",
+    version,
+    about = "Exit-less storage for virtual machines"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve block devices and images to virtual machines
+    Blk(Box<BlkArgs>),
+    /// Print what to give the virtual machine monitor to use a socket of 'pvio blk'
+    Args(vmm::VmmArgs),
+}
+
+/// Who serves: which CPU, and how it waits.
+#[derive(Debug, Args)]
+pub struct PollArgs {
+    /// CPUs to poll from (3 or 2,3 or 4-7), a kernel thread on each; vrings are spread over them
+    /// [default: the last CPU that is online]
+    #[arg(long, value_name = "N[,N...]")]
+    pub poll_cpu: Option<CpuList>,
+
+    /// How the pollers wait for work
+    #[arg(long, value_enum, default_value = "adaptive", value_name = "MODE")]
+    pub poll_mode: PollMode,
+}
+
+/// A parsed list of CPUs.
+#[derive(Debug, Clone)]
+pub struct CpuList(pub Vec<u32>);
+
+impl std::str::FromStr for CpuList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        host::parse_list(text)
+            .map(Self)
+            .ok_or_else(|| format!("'{text}' is not a list of CPUs such as 3 or 2,3 or 4-7"))
+    }
+}
+
+/// Which engine of the kernel's submits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    /// what the backend can do best
+    Auto = 0,
+    /// straight onto a hardware context
+    Mq = 1,
+    /// through the block layer's front door
+    Bio = 2,
+    /// a file's own read and write
+    File = 3,
+}
+
+/// The guest's write cache, until it chooses itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Cache {
+    /// a write is done when the device has it; the guest flushes
+    Writeback,
+    /// a write is done when it is on the medium
+    Writethrough,
+}
+
+/// How each disk is served; a --device may say otherwise.
+#[derive(Debug, Clone, Args)]
+pub struct DiskArgs {
+    /// Refuse the guest's writes
+    #[arg(long)]
+    pub read_only: bool,
+
+    /// Open an image file with O_DIRECT, past the host's page cache
+    #[arg(long)]
+    pub direct: bool,
+
+    /// Serve the bytes as they are, even if they look like a qcow2 image
+    #[arg(long)]
+    pub raw: bool,
+
+    /// Vrings the VMM may use, 1 to 64; it takes as many as it wants, usually one a vCPU
+    #[arg(long, value_name = "N", default_value_t = uapi::MAX_VRINGS as u16,
+          value_parser = clap::value_parser!(u16).range(1..=uapi::MAX_VRINGS as i64))]
+    pub num_queues: u16,
+
+    /// Size the VMM gives its vrings; bounds the segments of a request
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = queue_size)]
+    pub queue_size: u32,
+
+    /// The kernel's engine
+    #[arg(long, value_enum, default_value = "auto", value_name = "ENGINE")]
+    pub engine: Engine,
+
+    /// Hardware contexts for the vrings, in turn [default: spread by the kernel]
+    #[arg(long, value_name = "N[,N...]", value_delimiter = ',', value_parser = hctx)]
+    pub hctx: Vec<u32>,
+
+    /// Share of a poller's round among its vrings, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 100,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub weight: u32,
+
+    /// Pin all guest memory at once (counts as locked memory)
+    #[arg(long)]
+    pub pinned: bool,
+
+    /// Submit past the device's I/O scheduler (needs CAP_SYS_ADMIN)
+    #[arg(long)]
+    pub bypass_scheduler: bool,
+
+    /// Leave the device's poll queues alone
+    #[arg(long)]
+    pub no_poll_queues: bool,
+
+    /// Serial number the guest reads, up to 20 bytes [default: the file's name]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true,
+        value_parser = serial
+    )]
+    pub serial: String,
+
+    /// The write cache, until the guest chooses itself
+    #[arg(long, value_enum, default_value = "writeback", value_name = "MODE")]
+    pub cache: Cache,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  pvio blk --socket /run/pvio/vm1.sock --poll-cpu 3 /dev/nvme0n1
+  pvio blk --socket /run/pvio/vm1.sock --read-only base.img
+  pvio blk --poll-cpu 2,3 --device socket=/run/pvio/a.sock,path=/dev/vg/a \\
+           --device socket=/run/pvio/b.sock,path=/srv/b.img,read-only
+  pvio args --socket /run/pvio/vm1.sock      # what QEMU has to be told
+
+The guest's memory must be shared (see 'pvio args'), and the modules vhost_poll and
+vhost_blk loaded. Stop with SIGTERM; SIGHUP looks for new sizes of image files.";
+
+/// `pvio blk`
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct BlkArgs {
+    /// Socket to listen on
+    #[arg(short, long, visible_alias = "socket-path", value_name = "PATH",
+          conflicts_with_all = ["fd", "device"])]
+    pub socket: Option<PathBuf>,
+
+    /// Inherited descriptor to use instead, listening or connected
+    #[arg(long, value_name = "N", conflicts_with = "device")]
+    pub fd: Option<i32>,
+
+    /// Block device or raw image file to serve
+    #[arg(value_name = "DEVICE", conflicts_with = "device")]
+    pub path: Option<PathBuf>,
+
+    /// The DEVICE, as libvirt and QEMU's conventions have it
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["path", "device"])]
+    pub blk_file: Option<PathBuf>,
+
+    /// One of several disks: socket=PATH or fd=N, path=DEVICE, and any of read-only, direct,
+    /// raw, pinned, bypass-scheduler, no-poll-queues, serial=, cache=, engine=, hctx=N:N..,
+    /// num-queues=, queue-size=, weight=; a comma in a value is written twice
+    #[arg(short, long, value_name = "KEY=VALUE,...")]
+    pub device: Vec<String>,
+
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub poll: PollArgs,
+
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub disk: DiskArgs,
+
+    /// Print what this back end can do, as JSON, and do nothing else
+    #[arg(long)]
+    pub print_capabilities: bool,
+}
+
+/// Where a disk's front ends come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Door {
+    /// A path to listen at.
+    Path(PathBuf),
+    /// An inherited descriptor.
+    Fd(i32),
+}
+
+/// One disk to serve.
+#[derive(Debug, Clone)]
+pub struct Unit {
+    /// Where its front ends come from.
+    pub door: Door,
+    /// What is served.
+    pub path: PathBuf,
+    /// And how.
+    pub args: DiskArgs,
+}
+
+fn hctx(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "not a number".into())
+}
+
+pub(crate) fn queue_size(text: &str) -> Result<u32, String> {
+    let n: u32 = text.parse().map_err(|_| "not a number".to_string())?;
+    if !n.is_power_of_two() || !(2..=32768).contains(&n) {
+        return Err("must be a power of two from 2 to 32768".into());
+    }
+    Ok(n)
+}
+
+/// Runs the command; an error is a sentence for the user.
+pub fn main(mut argv: Vec<OsString>) -> Result<(), String> {
+    // Called by the name libvirt finds in its directory of back ends, this is
+    // 'pvio blk', and takes only the options QEMU's conventions have.
+    let name = argv.first().map(PathBuf::from).unwrap_or_default();
+    if name
+        .file_name()
+        .is_some_and(|n| n.to_string_lossy().ends_with("vhost-user-blk"))
+    {
+        argv.splice(..1, ["pvio".into(), "blk".into()]);
+    }
+    let is_blk = argv.get(1).is_some_and(|word| word == "blk");
+    // The conventions want every other argument ignored, wrong ones included.
+    if is_blk && argv.iter().any(|word| word == "--print-capabilities") {
+        println!("{CAPABILITIES}");
+        return Ok(());
+    }
+    match Cli::parse_from(argv).command {
+        Command::Blk(args) => run::blk(&args),
+        Command::Args(args) => {
+            print!("{}", vmm::render(&args));
+            Ok(())
+        }
+    }
+}
+
+/// The disks the command line asks for.
+pub fn units(args: &BlkArgs) -> Result<Vec<Unit>, String> {
+    if !args.device.is_empty() {
+        return args
+            .device
+            .iter()
+            .map(|text| parse_device(text, &args.disk))
+            .collect();
+    }
+    let path = args.path.as_ref().or(args.blk_file.as_ref());
+    let path = path.ok_or("which disk? give a block device or a raw image file")?;
+    let door = match (&args.socket, args.fd) {
+        (Some(socket), _) => Door::Path(socket.clone()),
+        (None, Some(fd)) => Door::Fd(fd),
+        (None, None) => return Err("where to listen? give --socket PATH (or --fd N)".into()),
+    };
+    Ok(vec![Unit {
+        door,
+        path: path.clone(),
+        args: args.disk.clone(),
+    }])
+}
+
+/// Splits at single commas; two stand for one.
+fn split_commas(text: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c == ',' && chars.next_if_eq(&',').is_none() {
+            parts.push(String::new());
+        } else if let Some(last) = parts.last_mut() {
+            last.push(c);
+        }
+    }
+    parts
+}
+
+fn parse_device(text: &str, defaults: &DiskArgs) -> Result<Unit, String> {
+    let mut door = None;
+    let mut path = None;
+    let mut args = defaults.clone();
+    for part in split_commas(text) {
+        let (key, value) = part.split_once('=').unwrap_or((&part, "on"));
+        match key {
+            "socket" => door = Some(Door::Path(value.into())),
+            "fd" => door = Some(Door::Fd(number(key, value)?)),
+            "path" => path = Some(PathBuf::from(value)),
+            _ => set_option(&mut args, key, value)?,
+        }
+    }
+    let door = door.ok_or_else(|| format!("--device {text}: socket=PATH or fd=N is missing"))?;
+    let path = path.ok_or_else(|| format!("--device {text}: path=DEVICE is missing"))?;
+    Ok(Unit { door, path, args })
+}
+
+fn set_option(args: &mut DiskArgs, key: &str, value: &str) -> Result<(), String> {
+    match key {
+        "read-only" => args.read_only = switch(key, value)?,
+        "direct" => args.direct = switch(key, value)?,
+        "raw" => args.raw = switch(key, value)?,
+        "pinned" => args.pinned = switch(key, value)?,
+        "bypass-scheduler" => args.bypass_scheduler = switch(key, value)?,
+        "no-poll-queues" => args.no_poll_queues = switch(key, value)?,
+        "serial" => {
+            args.serial = serial(value).map_err(|e| format!("--device {key}: {e}"))?;
+        }
+        "cache" => args.cache = choice(key, value)?,
+        "engine" => args.engine = choice(key, value)?,
+        "weight" => args.weight = bounded(key, value, 1000)?,
+        "num-queues" => args.num_queues = bounded(key, value, uapi::MAX_VRINGS)? as u16,
+        "queue-size" => {
+            args.queue_size = queue_size(value).map_err(|e| format!("--device {key}: {e}"))?;
+        }
+        "hctx" => {
+            let list: Result<_, _> = value.split(':').map(|n| number(key, n)).collect();
+            args.hctx = list?;
+        }
+        _ => {
+            return Err(format!(
+                "--device has no option '{key}'; see 'pvio blk --help'"
+            ))
+        }
+    }
+    Ok(())
+}
+
+/// A guest that knows its disks by their serials must not meet half of one.
+fn serial(text: &str) -> Result<String, String> {
+    if text.len() > uapi::SERIAL_LEN {
+        return Err(format!(
+            "a serial number has at most {} bytes, this one {}",
+            uapi::SERIAL_LEN,
+            text.len()
+        ));
+    }
+    Ok(text.into())
+}
+
+fn switch(key: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "on" | "yes" | "true" => Ok(true),
+        "off" | "no" | "false" => Ok(false),
+        _ => Err(format!("--device {key} is 'on' or 'off', not '{value}'")),
+    }
+}
+
+fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, String> {
+    value
+        .parse()
+        .map_err(|_| format!("--device {key} wants a number, not '{value}'"))
+}
+
+fn bounded(key: &str, value: &str, max: u32) -> Result<u32, String> {
+    let n = number(key, value)?;
+    if !(1..=max).contains(&n) {
+        return Err(format!("--device {key} must be from 1 to {max}"));
+    }
+    Ok(n)
+}
+
+fn choice<T: ValueEnum>(key: &str, value: &str) -> Result<T, String> {
+    T::from_str(value, false).map_err(|_| format!("--device {key} cannot be '{value}'"))
+}
+
+/// A short name for messages and threads: the socket's, without its ending.
+pub fn name_of(unit: &Unit) -> String {
+    let stem = |p: &Path| p.file_stem().map(|n| n.to_string_lossy().into_owned());
+    let found = match &unit.door {
+        Door::Path(path) => stem(path),
+        Door::Fd(_) => stem(&unit.path),
+    };
+    found.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &[&str]) -> Result<BlkArgs, String> {
+        let argv = ["pvio", "blk"].iter().chain(line);
+        match Cli::try_parse_from(argv)
+            .map_err(|e| e.to_string())?
+            .command
+        {
+            Command::Blk(args) => Ok(*args),
+            Command::Args(_) => Err("args".into()),
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_serial_is_not_cut() {
+        let fits = "12345678901234567890";
+        let ask = |serial: &str| parse(&["-s", "/s", "/d", &format!("--serial={serial}")]);
+        assert_eq!(ask(fits).unwrap().disk.serial, fits);
+        assert!(ask(&format!("{fits}1")).unwrap_err().contains("at most 20"));
+        let device = format!("--device=socket=/s,path=/d,serial={fits}1");
+        let said = units(&parse(&[&device]).unwrap()).unwrap_err();
+        assert!(said.contains("at most 20"), "{said}");
+    }
+
+    #[test]
+    fn takes_the_conventional_spellings() {
+        let args = parse(&["--socket-path=/s", "--blk-file=/d", "--read-only"]).unwrap();
+        let unit = units(&args).unwrap().remove(0);
+        assert_eq!(unit.door, Door::Path("/s".into()));
+        assert_eq!(unit.path, PathBuf::from("/d"));
+        assert!(unit.args.read_only);
+        let unit = units(&parse(&["--fd=5", "/d"]).unwrap()).unwrap().remove(0);
+        assert_eq!(unit.door, Door::Fd(5));
+    }
+
+    #[test]
+    fn devices_inherit_and_override() {
+        let args = parse(&[
+            "--queue-size=256",
+            "--serial=x",
+            "--device",
+            "socket=/a.sock,path=/x,,y,read-only,hctx=1:2,queue-size=64",
+            "--device",
+            "fd=7,path=/b,cache=writethrough",
+        ])
+        .unwrap();
+        let u = units(&args).unwrap();
+        assert_eq!(u[0].path, PathBuf::from("/x,y"));
+        assert_eq!((u[0].args.queue_size, u[1].args.queue_size), (64, 256));
+        assert_eq!(u[0].args.hctx, [1, 2]);
+        assert!(u[0].args.read_only && !u[1].args.read_only);
+        assert_eq!(u[1].args.cache, Cache::Writethrough);
+        assert_eq!(u[1].args.serial, "x");
+        assert_eq!(name_of(&u[0]), "a");
+    }
+
+    #[test]
+    fn refuses_nonsense() {
+        for line in [
+            &["--poll-cpu=x", "/d"][..],
+            &["--queue-size=100", "/d"],
+            &["--num-queues=65", "/d"],
+            &["--num-queues=0", "/d"],
+            &["--weight=1001", "/d"],
+            &["--socket=/s", "--fd=3", "/d"],
+        ] {
+            assert!(parse(line).is_err(), "{line:?}");
+        }
+        for device in ["path=/d", "socket=/s", "socket=/s,path=/d,colour=red", ""] {
+            let args = parse(&["--device", device]).unwrap();
+            assert!(units(&args).is_err(), "{device}");
+        }
+        assert!(units(&parse(&["/d"]).unwrap()).is_err());
+        assert!(units(&parse(&["--socket=/s"]).unwrap()).is_err());
+    }
+
+    #[test]
+    fn capabilities_are_json() {
+        let json: serde_json::Value = serde_json::from_str(CAPABILITIES).unwrap();
+        assert_eq!(json["type"], "block");
+        assert_eq!(json["features"].as_array().unwrap().len(), 2);
+    }
+}

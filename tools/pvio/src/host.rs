@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the host says about itself: CPUs, modules, who holds a device.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// CPUs that are online, in order.
+pub fn online_cpus() -> io::Result<Vec<u32>> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online")?;
+    parse_list(text.trim()).ok_or_else(|| io::Error::other(format!("odd list of CPUs: {text}")))
+}
+
+/// Parses `0-3,8` into numbers.
+pub fn parse_list(text: &str) -> Option<Vec<u32>> {
+    let mut all = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        if first > last || last - first > 65536 {
+            return None;
+        }
+        all.extend(first..=last);
+    }
+    Some(all)
+}
+
+/// Parses a list and refuses CPUs that are not online.
+pub fn check_cpus(cpus: &[u32]) -> Result<(), String> {
+    let online = online_cpus().map_err(|e| format!("cannot see which CPUs are online: {e}"))?;
+    match cpus.iter().find(|cpu| !online.contains(cpu)) {
+        None => Ok(()),
+        Some(cpu) => {
+            let list: Vec<String> = online.iter().map(u32::to_string).collect();
+            Err(format!(
+                "CPU {cpu} is not online; --poll-cpu takes one or several of {}",
+                list.join(",")
+            ))
+        }
+    }
+}
+
+/// A sentence for a control node of ours that does not open.
+pub fn explain_node(path: &str, error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => {
+            format!("{path} is not there: run 'modprobe -a vhost_poll vhost_blk'")
+        }
+        Some(libc::EACCES | libc::EPERM) => format!(
+            "no permission for {path}: run pvio as root, or let its user open the file (a udev \
+             rule) and give it CAP_SYS_NICE"
+        ),
+        _ => format!("{path}: {error}"),
+    }
+}
+
+/// Memory regions one vhost device can have.
+pub fn max_mem_slots() -> u64 {
+    const DEFAULT: u64 = 64;
+    fs::read_to_string("/sys/module/vhost/parameters/max_mem_regions")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(DEFAULT)
+}
+
+/// Says who uses block device `rdev`, as far as /proc and /sys tell.
+pub fn holder_of(rdev: u64) -> Option<String> {
+    let id = |rdev| format!("{}:{}", libc::major(rdev), libc::minor(rdev));
+    let sys = format!("/sys/dev/block/{}", id(rdev));
+    let mut ids = vec![id(rdev)];
+    ids.extend(partitions(Path::new(&sys)));
+
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    if let Some(place) = ids.iter().find_map(|id| mounted_at(&mounts, id)) {
+        return Some(format!(
+            "mounted at {place}: unmount it first ('umount {place}')"
+        ));
+    }
+    let mut holders = fs::read_dir(format!("{sys}/holders")).ok()?;
+    let name = holders.next()?.ok()?.file_name();
+    Some(format!(
+        "part of {} (device mapper, RAID or the like): use that instead",
+        name.to_string_lossy()
+    ))
+}
+
+fn partitions(sys: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(sys) else {
+        return Vec::new();
+    };
+    let id = |dir: &Path| {
+        dir.join("partition").exists().then_some(())?;
+        let dev = fs::read_to_string(dir.join("dev")).ok()?;
+        Some(dev.trim().to_owned())
+    };
+    entries.flatten().filter_map(|e| id(&e.path())).collect()
+}
+
+/// Finds where device `id` (`major:minor`) is mounted, in the text of mountinfo.
+fn mounted_at(mountinfo: &str, id: &str) -> Option<String> {
+    mountinfo.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace().skip(2);
+        (words.next()? == id).then_some(())?;
+        words.nth(1).map(|place| place.replace("\\040", " "))
+    })
+}
+
+/// Tells systemd, if it asked, that the service is up.
+pub fn notify_ready() {
+    let Ok(path) = std::env::var("NOTIFY_SOCKET") else {
+        return;
+    };
+    let send = || -> io::Result<()> {
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::net::{SocketAddr, UnixDatagram};
+        let addr = match path.strip_prefix('@') {
+            Some(name) => SocketAddr::from_abstract_name(name)?,
+            None => SocketAddr::from_pathname(&path)?,
+        };
+        UnixDatagram::unbound()?.send_to_addr(b"READY=1", &addr)?;
+        Ok(())
+    };
+    if let Err(e) = send() {
+        eprintln!("pvio: cannot tell {path} that we are ready: {e}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_lists_of_cpus() {
+        assert_eq!(parse_list("0-2,7"), Some(vec![0, 1, 2, 7]));
+        assert_eq!(parse_list("3"), Some(vec![3]));
+        for bad in ["", "a", "3-1", "1,", "0-4294967295", "-1"] {
+            assert_eq!(parse_list(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn finds_the_mount() {
+        let info = "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw\n\
+                    37 35 8:1 / /data\\040disk rw - ext4 /dev/sda1 rw\n";
+        assert_eq!(mounted_at(info, "8:1").as_deref(), Some("/data disk"));
+        assert_eq!(mounted_at(info, "98:0").as_deref(), Some("/mnt2"));
+        assert_eq!(mounted_at(info, "8:2"), None);
+    }
+
+    #[test]
+    fn names_the_modules_to_load() {
+        let gone = io::Error::from_raw_os_error(libc::ENOENT);
+        assert!(explain_node("/dev/x", &gone).contains("modprobe -a vhost_poll vhost_blk"));
+    }
+}

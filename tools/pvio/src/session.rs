@@ -1,0 +1,738 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What one front end and one kernel device have to say to each other.
+//!
+//! A session lives as long as its process; a kernel device as long as a front
+//! end's connection, so that nothing of one guest's state meets the next.
+//!
+//! A vring runs (the kernel's poller serves it) exactly while the front end
+//! has given it a size, addresses, a kick descriptor and enabled it, and its
+//! rings lie in the memory table. Every message changes what it has to and
+//! then calls [`Session::settle`], which starts what became ready; whatever takes
+//! something away stops the vring first. Stopping drains: when `stop()` returns,
+//! all that was taken from the available ring is in the used ring.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vhost::vhost_kern::vhost_binding::vhost_vring_addr;
+use vhost::vhost_user::message::{
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
+    VhostUserLog, VhostUserMemoryRegion, VhostUserShMemConfig, VhostUserSharedMsg,
+    VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
+};
+use vhost::vhost_user::{
+    Backend, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut, VhostUserProtocolFeatures,
+};
+use vhost::VhostUserMemoryRegionBase;
+
+use crate::channel;
+use crate::config;
+use crate::disk::Disk;
+use crate::host;
+use crate::kernel::{BlkDevice, Opener, Placement, VringFd};
+use crate::memory::{Memory, Region};
+use crate::uapi::{self, BlkInfo, BlkStats};
+
+/// Largest ring the virtio specification allows.
+const MAX_QUEUE_SIZE: u32 = 32768;
+
+/// How a disk is presented and served.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Vrings the front end may use.
+    pub queues: u16,
+    /// Size of the vrings it will be told to use; see [`config::space`].
+    pub queue_size: u32,
+    /// Pollers, one descriptor each; vring i goes to number i modulo their count.
+    pub pollers: Vec<RawFd>,
+    /// Hardware contexts, in turn; empty: the kernel chooses.
+    pub hctx: Vec<u32>,
+    /// Share of a poller's round; 0 is the default.
+    pub weight: u32,
+    /// Whether a write is done before it is on the medium.
+    pub writeback: bool,
+}
+
+#[derive(Default, Clone)]
+struct Vring {
+    num: u32,
+    addr: Option<RingAddr>,
+    kick: bool,
+    enabled: bool,
+    running: bool,
+    /// It ran, or was reset, on this connection: the kernel knows where it goes on.
+    known: bool,
+}
+
+#[derive(Clone, Copy)]
+struct RingAddr {
+    desc: u64,
+    avail: u64,
+    used: u64,
+}
+
+/// A disk and the front end that uses it, if there is one.
+pub struct Session {
+    disk: Disk,
+    settings: Settings,
+    opener: Opener,
+    dev: Option<Box<dyn BlkDevice>>,
+    size: u64,
+    info: BlkInfo,
+    vhost_features: u64,
+    acked: u64,
+    memory: Memory,
+    vrings: Vec<Vring>,
+    /// What the guest wrote to `wce`.
+    wce: Option<bool>,
+    channel: Option<OwnedFd>,
+    peer: Option<i32>,
+    peeked: Option<OwnedFd>,
+    heard: Option<Instant>,
+    served: bool,
+}
+
+fn fail(what: &str, e: io::Error) -> Error {
+    Error::ReqHandlerError(io::Error::new(e.kind(), format!("{what}: {e}")))
+}
+
+fn refuse(why: &str) -> Error {
+    Error::ReqHandlerError(io::Error::new(io::ErrorKind::InvalidInput, why))
+}
+
+impl Session {
+    /// Serves `disk` with devices from `opener`. Opens the first one at once,
+    /// so that what is wrong is said now and not to the first guest.
+    pub fn new(
+        disk: Disk,
+        settings: Settings,
+        opener: Opener,
+    ) -> std::result::Result<Self, String> {
+        let mut session = Self {
+            size: 0,
+            info: BlkInfo::default(),
+            vhost_features: 0,
+            acked: 0,
+            memory: Memory::default(),
+            vrings: vec![Vring::default(); settings.queues.into()],
+            wce: None,
+            channel: None,
+            peer: None,
+            peeked: None,
+            heard: None,
+            served: false,
+            dev: None,
+            disk,
+            settings,
+            opener,
+        };
+        session.open()?;
+        Ok(session)
+    }
+
+    fn open(&mut self) -> std::result::Result<(), String> {
+        let dev = (self.opener)().map_err(|e| host::explain_node(crate::kernel::DEV_BLK, &e))?;
+        dev.set_backend(&self.disk.backend())
+            .map_err(|e| self.disk.explain_backend(&e))?;
+        let io = |e: io::Error| format!("{}: {e}", self.disk.path.display());
+        self.size = self.disk.size().map_err(io)?;
+        self.info = dev.info().map_err(io)?;
+        self.vhost_features = dev.features().map_err(io)?;
+        dev.set_cache(self.settings.writeback).map_err(io)?;
+        for index in 0..u32::from(self.settings.queues) {
+            let placement = self.placement(index);
+            dev.place_vring(&placement)
+                .map_err(|e| explain_placement(&placement, &e))?;
+        }
+        self.dev = Some(dev);
+        Ok(())
+    }
+
+    /// A front end has connected; `peer` is its process.
+    pub fn begin(&mut self, peer: Option<i32>) -> std::result::Result<(), String> {
+        self.peer = peer;
+        self.heard = Some(Instant::now());
+        match self.dev {
+            Some(_) => Ok(()),
+            None => self.open(),
+        }
+    }
+
+    /// The front end is gone, or will be hung up on: finish what was taken and
+    /// forget the guest. Must come before its socket is closed.
+    pub fn end(&mut self) {
+        self.stop_all();
+        self.dev = None;
+        self.memory = Memory::default();
+        self.vrings.fill(Vring::default());
+        self.wce = None;
+        self.acked = 0;
+        self.channel = None;
+        self.peeked = None;
+        self.peer = None;
+        self.heard = None;
+        self.served = false;
+    }
+
+    /// A message is about to be handled; `channel` is what peeking found in it.
+    pub fn hear(&mut self, channel: Option<OwnedFd>) {
+        self.peeked = channel;
+        self.heard = Some(Instant::now());
+    }
+
+    /// Whether there is no front end in the middle of saying something.
+    pub fn is_quiet(&self) -> bool {
+        const PAUSE: Duration = Duration::from_millis(200);
+        self.heard.is_none_or(|at| at.elapsed() > PAUSE)
+    }
+
+    /// What the kernel says of the disk.
+    pub fn info(&self) -> &BlkInfo {
+        &self.info
+    }
+
+    /// Counters of the vrings that a guest uses now.
+    pub fn stats(&self) -> io::Result<Vec<BlkStats>> {
+        let Some(dev) = &self.dev else {
+            return Ok(Vec::new());
+        };
+        let running = (0..).zip(&self.vrings).filter(|(_, vring)| vring.running);
+        running.map(|(index, _)| dev.stats(index)).collect()
+    }
+
+    /// Looks whether the disk has another size than before, and tells the guest.
+    /// Returns the new one in bytes.
+    pub fn check_capacity(&mut self) -> std::result::Result<Option<u64>, String> {
+        let size = self.disk.size().map_err(|e| e.to_string())?;
+        if size == self.size {
+            return Ok(None);
+        }
+        // The kernel looks at the size with each request; the rest is for the guest.
+        if let Some(dev) = &self.dev {
+            self.info = dev.info().map_err(|e| e.to_string())?;
+        }
+        self.size = size;
+        if let Some(channel) = &self.channel {
+            channel::config_changed(channel)
+                .map_err(|e| format!("cannot tell the VMM of the new size: {e}"))?;
+        }
+        Ok(Some(size))
+    }
+
+    fn dev(&self) -> Result<&dyn BlkDevice> {
+        self.dev
+            .as_deref()
+            .ok_or(Error::InvalidOperation("no front end"))
+    }
+
+    fn vring(&mut self, index: u32) -> Result<&mut Vring> {
+        self.vrings
+            .get_mut(index as usize)
+            .ok_or_else(|| refuse(&format!("there is no vring {index}")))
+    }
+
+    fn stopped_vring(&mut self, index: u32, what: &str) -> Result<&mut Vring> {
+        let vring = self.vring(index)?;
+        if vring.running {
+            return Err(refuse(&format!("{what} of running vring {index}")));
+        }
+        Ok(vring)
+    }
+
+    /// Starts each vring that is ready and does not run.
+    fn settle(&mut self) -> Result<()> {
+        for index in 0..self.vrings.len() as u32 {
+            self.settle_one(index)?;
+        }
+        Ok(())
+    }
+
+    /// The same, but leaves alone a vring whose memory was just taken away: a
+    /// front end that enlarges a region removes it first.
+    fn settle_inside(&mut self) -> Result<()> {
+        for index in 0..self.vrings.len() as u32 {
+            let vring = self.vring(index)?.clone();
+            let inside = |addr| self.our_addresses(index, vring.num, addr).is_ok();
+            if vring.addr.is_some_and(inside) {
+                self.settle_one(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn settle_one(&mut self, index: u32) -> Result<()> {
+        let vring = self.vring(index)?.clone();
+        let ready = vring.enabled && vring.kick && vring.num != 0;
+        let Some(addr) = vring.addr.filter(|_| ready && !vring.running) else {
+            return Ok(());
+        };
+        if self.memory.is_empty() {
+            return Ok(());
+        }
+        let ours = self.our_addresses(index, vring.num, addr)?;
+        if !vring.known {
+            self.skip_nothing(index, vring.num, addr.used)?;
+        }
+        let dev = self.dev()?;
+        dev.set_vring_addr(&ours)
+            .map_err(|e| fail("vring addresses", e))?;
+        dev.start(index)
+            .map_err(|e| fail("cannot start vring", e))?;
+        self.vring(index)?.running = true;
+        self.vring(index)?.known = true;
+        if !self.served {
+            self.served = true;
+            eprintln!("pvio: {}: serving a guest", self.disk.path.display());
+        }
+        Ok(())
+    }
+
+    /// Has a vring start right behind the last answer that its guest has got.
+    ///
+    /// A kernel device answers all it has taken before it goes, so what is behind
+    /// the used index was never taken. QEMU reconnects with that index. Cloud
+    /// Hypervisor reconnects with the available one, and what its guest had
+    /// offered meanwhile would never be served. (A driver that offered a head
+    /// twice, or none of the ring's, has fewer answers than it had requests; some
+    /// that were answered are served again then, as QEMU has it, too.)
+    fn skip_nothing(&self, index: u32, num: u32, used: u64) -> Result<()> {
+        let dev = self.dev()?;
+        let base = dev.vring_base(index).map_err(|e| fail("vring base", e))? as u16;
+        let raw = self
+            .memory
+            .read(used.wrapping_add(2))
+            .map_err(|e| fail("the used ring's index", e))?;
+        let answered = match self.acked & config::F_VERSION_1 {
+            0 => u16::from_ne_bytes(raw),
+            _ => u16::from_le_bytes(raw),
+        };
+        let back = base.wrapping_sub(answered);
+        // More than fit into the ring: this is no index of this ring's.
+        if back == 0 || u32::from(back) > num {
+            return Ok(());
+        }
+        eprintln!(
+            "pvio: {}: vring {index}: going on {back} requests before where the VMM said, as they \
+             were not answered",
+            self.disk.path.display()
+        );
+        dev.set_vring_base(index, answered.into())
+            .map_err(|e| fail("vring base", e))
+    }
+
+    fn our_addresses(&self, index: u32, num: u32, addr: RingAddr) -> Result<vhost_vring_addr> {
+        let n = u64::from(num);
+        let event = if self.acked & config::F_EVENT_IDX != 0 {
+            2
+        } else {
+            0
+        };
+        let ours = |what, at, len| {
+            self.memory.translate(at, len).ok_or_else(|| {
+                refuse(&format!(
+                    "the {what} of vring {index} is not in memory shared with us"
+                ))
+            })
+        };
+        Ok(vhost_vring_addr {
+            index,
+            flags: 0,
+            desc_user_addr: ours("descriptor table", addr.desc, 16 * n)?,
+            avail_user_addr: ours("available ring", addr.avail, 4 + 2 * n + event)?,
+            used_user_addr: ours("used ring", addr.used, 4 + 8 * n + event)?,
+            log_guest_addr: 0,
+        })
+    }
+
+    fn placement(&self, index: u32) -> Placement {
+        let turn = |list: &[u32]| list.get(index as usize % list.len().max(1)).copied();
+        let pollers = &self.settings.pollers;
+        Placement {
+            index,
+            poller: pollers
+                .get(index as usize % pollers.len().max(1))
+                .copied()
+                .unwrap_or(-1),
+            hctx: turn(&self.settings.hctx).unwrap_or(uapi::HCTX_AUTO),
+            weight: self.settings.weight,
+        }
+    }
+
+    fn stop_one(&mut self, index: u32) -> Result<()> {
+        if !self.vring(index)?.running {
+            return Ok(());
+        }
+        self.dev()?
+            .stop(index)
+            .map_err(|e| fail("cannot stop vring", e))?;
+        self.vring(index)?.running = false;
+        Ok(())
+    }
+
+    /// Stops all vrings; one that will not stop is left to the device's end.
+    pub fn stop_all(&mut self) {
+        for index in 0..self.vrings.len() as u32 {
+            if let Err(e) = self.stop_one(index) {
+                eprintln!("pvio: {}: {e}", self.disk.path.display());
+            }
+        }
+    }
+
+    fn map(&self, memory: &mut Memory, r: &VhostUserMemoryRegion, file: File) -> Result<()> {
+        memory
+            .add(region(r), file, self.peer)
+            .map_err(Error::ReqHandlerError)
+    }
+
+    fn give_table(&self, memory: &Memory) -> Result<()> {
+        self.dev()?.set_mem_table(&memory.table()).map_err(|e| {
+            let why = match e.raw_os_error() {
+                Some(libc::ENOMEM) => {
+                    "the kernel does not take the memory table: with --pinned, raise the limit \
+                     of locked memory (LimitMEMLOCK=, 'ulimit -l') above the guest's size"
+                }
+                Some(libc::E2BIG) => {
+                    "more memory regions than vhost allows: raise its parameter max_mem_regions"
+                }
+                _ => "the kernel does not take the memory table",
+            };
+            fail(why, e)
+        })
+    }
+
+    fn set_vring_fd(&mut self, which: VringFd, index: u8, fd: Option<File>) -> Result<()> {
+        let index = u32::from(index);
+        self.vring(index)?;
+        let raw = fd.as_ref().map(File::as_raw_fd);
+        // The kernel takes a reference of its own; ours ends with `fd`.
+        self.dev()?
+            .set_vring_fd(which, index, raw)
+            .map_err(|e| fail("a vring's descriptor", e))
+    }
+
+    /// The cache as the guest sees it.
+    fn writeback(&self) -> bool {
+        self.wce.unwrap_or(self.settings.writeback)
+    }
+
+    /// Writes through for a guest that negotiated neither a way to flush nor
+    /// one to choose, as firmware does.
+    fn settle_cache(&mut self) -> Result<()> {
+        let can_flush = self.acked & (config::F_FLUSH | config::F_CONFIG_WCE) != 0;
+        self.dev()?
+            .set_cache(can_flush && self.writeback())
+            .map_err(|e| fail("cannot change the write cache", e))
+    }
+}
+
+fn explain_placement(p: &Placement, e: &io::Error) -> String {
+    match e.raw_os_error() {
+        Some(libc::EOPNOTSUPP) => format!(
+            "vring {} cannot submit to hardware context {} from its poller's CPU: this kernel has \
+             no block-layer patch, so give a --poll-cpu of that context, or leave out --hctx",
+            p.index, p.hctx
+        ),
+        Some(libc::EINVAL) => {
+            format!("--hctx {}: the disk has no such hardware context", p.hctx)
+        }
+        _ => format!("vring {} gets no poller: {e}", p.index),
+    }
+}
+
+fn region(r: &VhostUserMemoryRegion) -> Region {
+    Region {
+        gpa: r.guest_phys_addr,
+        size: r.memory_size,
+        frontend: r.user_addr,
+        offset: r.mmap_offset,
+    }
+}
+
+impl VhostUserBackendReqHandlerMut for Session {
+    fn set_owner(&mut self) -> Result<()> {
+        Ok(()) // we own the device since we opened it
+    }
+
+    /// The specification wants this ignored, or taken for "disable all rings".
+    fn reset_owner(&mut self) -> Result<()> {
+        for index in 0..self.vrings.len() as u32 {
+            self.set_vring_enable(index, false)?;
+        }
+        Ok(())
+    }
+
+    fn reset_device(&mut self) -> Result<()> {
+        for index in 0..self.vrings.len() as u32 {
+            self.get_vring_base(index)?;
+            self.dev()?
+                .set_vring_base(index, 0)
+                .map_err(|e| fail("vring base", e))?;
+            // It starts anew, at 0, whatever is in the used ring.
+            *self.vring(index)? = Vring {
+                known: true,
+                ..Vring::default()
+            };
+        }
+        self.acked = 0;
+        self.wce = None;
+        Ok(())
+    }
+
+    fn get_features(&mut self) -> Result<u64> {
+        Ok(config::offered(self.vhost_features, &self.info))
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<()> {
+        if features & !self.get_features()? != 0 {
+            return Err(Error::FeatureMismatch);
+        }
+        if self.vrings.iter().any(|v| v.running) {
+            if features == self.acked {
+                return Ok(());
+            }
+            return Err(refuse("features change while a vring runs"));
+        }
+        let kernel = config::for_kernel(features, self.vhost_features, &self.info);
+        self.dev()?
+            .set_features(kernel)
+            .map_err(|e| fail("the kernel does not take these features", e))?;
+        self.acked = features;
+        self.settle_cache()?;
+        if features & config::F_PROTOCOL == 0 {
+            self.vrings.iter_mut().for_each(|v| v.enabled = true);
+        }
+        self.settle()
+    }
+
+    fn set_mem_table(
+        &mut self,
+        ctx: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
+        let mut memory = Memory::default();
+        for (r, file) in ctx.iter().zip(files) {
+            self.map(&mut memory, r, file)?;
+        }
+        self.stop_all();
+        self.give_table(&memory)?;
+        self.memory = memory; // unmaps the old one, which the kernel has let go
+        self.settle()?;
+        Ok(None)
+    }
+
+    fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
+        if !num.is_power_of_two() || num > MAX_QUEUE_SIZE {
+            return Err(refuse(&format!("vring {index} cannot have size {num}")));
+        }
+        self.stopped_vring(index, "size")?;
+        self.dev()?
+            .set_vring_num(index, num)
+            .map_err(|e| fail("vring size", e))?;
+        self.vring(index)?.num = num;
+        self.settle()
+    }
+
+    fn set_vring_addr(
+        &mut self,
+        index: u32,
+        flags: VhostUserVringAddrFlags,
+        descriptor: u64,
+        used: u64,
+        available: u64,
+        _log: u64,
+    ) -> Result<()> {
+        if !flags.is_empty() {
+            return Err(refuse("dirty logging was not offered"));
+        }
+        self.stop_one(index)?;
+        self.vring(index)?.addr = Some(RingAddr {
+            desc: descriptor,
+            avail: available,
+            used,
+        });
+        self.settle()
+    }
+
+    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+        self.stopped_vring(index, "base")?;
+        if base > u16::MAX.into() {
+            return Err(refuse(&format!("vring base {base} is not an index")));
+        }
+        self.dev()?
+            .set_vring_base(index, base)
+            .map_err(|e| fail("vring base", e))
+    }
+
+    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        self.stop_one(index)?;
+        self.vring(index)?.kick = false;
+        let dev = self.dev()?;
+        let base = dev.vring_base(index).map_err(|e| fail("vring base", e))?;
+        dev.set_vring_fd(VringFd::Kick, index, None)
+            .map_err(|e| fail("vring kick", e))?;
+        Ok(VhostUserVringState::new(index, base))
+    }
+
+    fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        if fd.is_none() {
+            return Err(refuse("a vring without a kick descriptor cannot be served"));
+        }
+        self.set_vring_fd(VringFd::Kick, index, fd)?;
+        self.vring(index.into())?.kick = true;
+        self.settle()
+    }
+
+    fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        self.set_vring_fd(VringFd::Call, index, fd)
+    }
+
+    fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        self.set_vring_fd(VringFd::Err, index, fd)
+    }
+
+    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+        Ok(VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::BACKEND_REQ
+            | VhostUserProtocolFeatures::RESET_DEVICE
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
+    }
+
+    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        if features & !self.get_protocol_features()?.bits() != 0 {
+            return Err(Error::FeatureMismatch);
+        }
+        Ok(())
+    }
+
+    fn get_queue_num(&mut self) -> Result<u64> {
+        Ok(self.settings.queues.into())
+    }
+
+    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
+        self.vring(index)?;
+        if !enable {
+            self.stop_one(index)?;
+        }
+        self.vring(index)?.enabled = enable;
+        self.settle()
+    }
+
+    fn get_config(
+        &mut self,
+        offset: u32,
+        size: u32,
+        _flags: VhostUserConfigFlags,
+    ) -> Result<Vec<u8>> {
+        self.info = self.dev()?.info().map_err(|e| fail("device info", e))?;
+        let s = &self.settings;
+        let space = config::space(&self.info, s.queues, s.queue_size, self.writeback());
+        // Beyond the end there are zeroes; the crate has bounded both numbers.
+        let at = |i| space.get(i).copied().unwrap_or(0);
+        let start = offset as usize;
+        Ok((start..start + size as usize).map(at).collect())
+    }
+
+    fn set_config(&mut self, offset: u32, buf: &[u8], _flags: VhostUserConfigFlags) -> Result<()> {
+        let writable = offset as usize == config::WCE_OFFSET && buf.len() == 1;
+        let offered = self.get_features()? & config::F_CONFIG_WCE != 0;
+        match buf {
+            [value @ 0..=1] if writable && offered => {
+                self.wce = Some(*value == 1);
+                self.settle_cache()
+            }
+            _ => Err(refuse("only the write cache can be configured")),
+        }
+    }
+
+    fn set_backend_req_fd(&mut self, _backend: Backend) {
+        self.channel = self.peeked.take();
+    }
+
+    fn get_max_mem_slots(&mut self) -> Result<u64> {
+        Ok(host::max_mem_slots())
+    }
+
+    fn add_mem_region(
+        &mut self,
+        r: &VhostUserSingleMemoryRegion,
+        fd: File,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<VhostUserMemoryRegionBase>> {
+        if self.memory.len() as u64 >= host::max_mem_slots() {
+            return Err(refuse("no memory slot is left"));
+        }
+        let mut memory = std::mem::take(&mut self.memory);
+        let added = self.map(&mut memory, r, fd);
+        // Nothing that runs loses anything, so nothing has to stop.  A table whose
+        // pages could not be pinned is in force all the same: it stays mapped.
+        let done = added.and_then(|()| self.give_table(&memory));
+        self.memory = memory;
+        done?;
+        self.settle()?;
+        Ok(None)
+    }
+
+    fn remove_mem_region(&mut self, r: &VhostUserSingleMemoryRegion) -> Result<()> {
+        self.stop_all();
+        let removed = self.memory.take(&region(r));
+        if removed.is_none() {
+            self.settle()?;
+            return Err(refuse("there is no such memory region"));
+        }
+        self.give_table(&self.memory)?;
+        drop(removed); // unmapped only now
+        self.settle_inside()
+    }
+
+    fn set_gpu_socket(&mut self, _gpu: GpuBackend) -> Result<()> {
+        Err(not_offered())
+    }
+
+    fn get_shared_object(&mut self, _uuid: VhostUserSharedMsg) -> Result<File> {
+        Err(not_offered())
+    }
+
+    fn get_inflight_fd(&mut self, _: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        Err(not_offered())
+    }
+
+    fn set_inflight_fd(&mut self, _inflight: &VhostUserInflight, _file: File) -> Result<()> {
+        Err(not_offered())
+    }
+
+    fn set_device_state_fd(
+        &mut self,
+        _direction: VhostTransferStateDirection,
+        _phase: VhostTransferStatePhase,
+        _fd: File,
+    ) -> Result<Option<File>> {
+        Err(not_offered())
+    }
+
+    fn check_device_state(&mut self) -> Result<()> {
+        Err(not_offered())
+    }
+
+    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
+        Err(not_offered())
+    }
+
+    fn set_log_base(&mut self, _log: &VhostUserLog, _file: File) -> Result<()> {
+        Err(not_offered())
+    }
+}
+
+fn not_offered() -> Error {
+    Error::InvalidOperation("this was not offered")
+}
+
+/// For [`Session::new`]: the real device.
+pub fn kernel_opener() -> Opener {
+    Arc::new(|| Ok(Box::new(crate::kernel::VhostBlk::open()?) as Box<dyn BlkDevice>))
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `linux/vhost_poll.h` and `linux/vhost_blk.h`, field by field.
+//!
+//! The headers explain the fields; here is only what the compiler needs. The
+//! kernel takes shorter structures than its own and refuses longer ones whose
+//! surplus is not zero, so that either side may be the newer one.
+
+use std::mem::size_of;
+use std::os::raw::c_int;
+
+use serde::Serialize;
+use vmm_sys_util::{ioctl_io_nr, ioctl_iow_nr, ioctl_iowr_nr};
+
+/// The ioctl type both devices share with vhost.
+pub const IOC: u32 = 0xAF;
+/// Vrings a device can have.
+pub const MAX_VRINGS: u32 = 64;
+/// Length of the serial number, as virtio-blk has it.
+pub const SERIAL_LEN: usize = 20;
+/// Buckets of [`BlkStats::latency`].
+pub const HIST_BUCKETS: usize = 32;
+/// Let the kernel choose the hardware context.
+pub const HCTX_AUTO: u32 = u32::MAX;
+
+/// Refuse writes.
+pub const BACKEND_READ_ONLY: u32 = 1 << 0;
+/// Engine mq even if the backend has an I/O scheduler.
+pub const BACKEND_BYPASS_SCHEDULER: u32 = 1 << 1;
+/// Leave the backend's poll queues alone.
+pub const BACKEND_NO_POLL_QUEUES: u32 = 1 << 2;
+/// Pin the guest's memory when its table is set.
+pub const BACKEND_PINNED: u32 = 1 << 3;
+
+/// `struct vhost_poll_create`
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs)]
+pub struct PollCreate {
+    pub size: u32,
+    pub flags: u32,
+    pub cpu: u32,
+    pub mode: u32,
+    pub name: [u8; 16],
+}
+
+/// `struct vhost_blk_backend`
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)]
+pub struct BlkBackend {
+    pub size: u32,
+    pub flags: u32,
+    pub fd: c_int,
+    pub engine: u32,
+    pub serial: [u8; SERIAL_LEN],
+    pub pad: u32,
+}
+
+/// `struct vhost_blk_info`
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct BlkInfo {
+    pub size: u32,
+    pub flags: u32,
+    pub engine: u32,
+    pub nr_hctx: u32,
+    pub nr_poll_hctx: u32,
+    pub free_choice: u32,
+    pub features: u64,
+    pub capacity: u64,
+    pub size_max: u32,
+    pub seg_max: u32,
+    pub blk_size: u32,
+    pub physical_block_exp: u8,
+    pub alignment_offset: u8,
+    pub min_io_size: u16,
+    pub opt_io_size: u32,
+    pub max_discard_sectors: u32,
+    pub max_discard_seg: u32,
+    pub discard_sector_alignment: u32,
+    pub max_write_zeroes_sectors: u32,
+    pub max_write_zeroes_seg: u32,
+    pub write_zeroes_may_unmap: u8,
+    pub pad: [u8; 7],
+}
+
+/// `struct vhost_blk_vring`
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs)]
+pub struct BlkVring {
+    pub size: u32,
+    pub index: u32,
+    pub poller_fd: c_int,
+    pub hctx: u32,
+    pub weight: u32,
+    pub pad: u32,
+}
+
+/// `struct vhost_blk_cache`
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs)]
+pub struct BlkCache {
+    pub size: u32,
+    pub writeback: u32,
+}
+
+/// `struct vhost_blk_stats`
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[allow(missing_docs)]
+pub struct BlkStats {
+    #[serde(skip)]
+    pub size: u32,
+    pub index: u32,
+    pub hctx: u32,
+    pub engine: u32,
+    pub poller_cpu: u32,
+    pub inflight: u32,
+    pub reads: u64,
+    pub writes: u64,
+    pub flushes: u64,
+    pub discards: u64,
+    pub write_zeroes: u64,
+    pub get_ids: u64,
+    pub unsupp: u64,
+    pub errors: u64,
+    pub malformed: u64,
+    pub read_bytes: u64,
+    pub write_bytes: u64,
+    pub merged: u64,
+    pub commands: u64,
+    pub punted: u64,
+    pub kicks: u64,
+    pub calls: u64,
+    pub latency: [u64; HIST_BUCKETS],
+}
+
+/// `struct vhost_poll_stats`
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[allow(missing_docs)]
+pub struct PollStats {
+    #[serde(skip)]
+    pub size: u32,
+    pub flags: u32,
+    pub cpu: u32,
+    pub mode: u32,
+    pub sources: u32,
+    pub state: u32,
+    pub rounds: u64,
+    pub rounds_hit: u64,
+    pub work: u64,
+    pub sleeps: u64,
+    pub sleeps_timed: u64,
+    pub wakeups: u64,
+    pub busy_ns: u64,
+    pub poll_ns: u64,
+    pub sleep_ns: u64,
+    pub idle_window_ns: u64,
+}
+
+// A size that drifts from the header's would change the ioctl's number.
+const _: () = assert!(size_of::<PollCreate>() == 32);
+const _: () = assert!(size_of::<BlkBackend>() == 40);
+const _: () = assert!(size_of::<BlkInfo>() == 88);
+const _: () = assert!(size_of::<BlkVring>() == 24);
+const _: () = assert!(size_of::<BlkCache>() == 8);
+const _: () = assert!(size_of::<BlkStats>() == 408);
+const _: () = assert!(size_of::<PollStats>() == 104);
+
+/// The request numbers.
+#[allow(missing_docs)]
+pub mod nr {
+    use super::*;
+
+    ioctl_iow_nr!(VHOST_POLL_CREATE, IOC, 0xA0, PollCreate);
+    ioctl_iowr_nr!(VHOST_POLL_GET_STATS, IOC, 0xA2, PollStats);
+    ioctl_iow_nr!(VHOST_BLK_SET_BACKEND, IOC, 0xB0, BlkBackend);
+    ioctl_iowr_nr!(VHOST_BLK_GET_INFO, IOC, 0xB1, BlkInfo);
+    ioctl_iow_nr!(VHOST_BLK_SET_VRING, IOC, 0xB2, BlkVring);
+    ioctl_iow_nr!(VHOST_BLK_SET_CACHE, IOC, 0xB3, BlkCache);
+    ioctl_iowr_nr!(VHOST_BLK_GET_STATS, IOC, 0xB4, BlkStats);
+    ioctl_io_nr!(VHOST_BLK_START, IOC, 0xB5);
+    ioctl_io_nr!(VHOST_BLK_STOP, IOC, 0xB6);
+}

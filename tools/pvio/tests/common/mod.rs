@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A kernel device made of memory, and a front end made of bytes.
+
+#![allow(dead_code)] // each test uses a part
+#![allow(missing_docs)]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+
+use vhost::vhost_kern::vhost_binding::{vhost_memory_region, vhost_vring_addr};
+use vmm_sys_util::sock_ctrl_msg::ScmSocket;
+use vmm_sys_util::tempfile::TempFile;
+
+use pvio::disk::{Disk, Options};
+use pvio::kernel::{BlkDevice, Opener, Placement, VringFd};
+use pvio::server::{self, Shared};
+use pvio::session::{Session, Settings};
+use pvio::uapi::{BlkBackend, BlkInfo, BlkStats};
+
+pub const MEM: u64 = 1 << 20;
+pub const FRONT: u64 = 0x7f00_0000_0000;
+pub const QUEUES: u16 = 4;
+
+/// VERSION_1, EVENT_IDX, INDIRECT_DESC, and LOG_ALL, which must not get out.
+const VHOST_FEATURES: u64 = 1 << 32 | 1 << 29 | 1 << 28 | 1 << 26;
+/// SEG_MAX, BLK_SIZE, FLUSH, CONFIG_WCE.
+const BLK_FEATURES: u64 = 1 << 2 | 1 << 6 | 1 << 9 | 1 << 11;
+
+#[derive(Default, Clone, Debug, PartialEq)]
+pub struct Ring {
+    pub num: u32,
+    pub base: u32,
+    pub addr: Option<(u64, u64, u64)>,
+    pub fds: [bool; 3],
+    pub placed: Option<(RawFd, u32)>,
+    pub running: bool,
+}
+
+/// What the kernel would hold, and what it was told, in order.
+#[derive(Default)]
+pub struct State {
+    pub open: bool,
+    pub regions: Vec<(u64, u64, u64)>,
+    pub rings: BTreeMap<u32, Ring>,
+    pub features: u64,
+    pub writeback: bool,
+    pub stats_fail: bool,
+    pub log: Vec<String>,
+}
+
+impl State {
+    fn note(&mut self, what: String) {
+        self.log.push(what);
+    }
+
+    fn ring(&mut self, index: u32) -> &mut Ring {
+        self.rings.entry(index).or_default()
+    }
+
+    fn in_table(&self, at: u64, len: u64) -> bool {
+        self.regions
+            .iter()
+            .any(|(_, size, ours)| at >= *ours && at - ours <= *size && len <= size - (at - ours))
+    }
+
+    fn check_running(&self) {
+        for (index, ring) in &self.rings {
+            let Some((desc, avail, used)) = ring.addr.filter(|_| ring.running) else {
+                continue;
+            };
+            let n = u64::from(ring.num);
+            for (at, len) in [(desc, 16 * n), (avail, 4 + 2 * n), (used, 4 + 8 * n)] {
+                assert!(self.in_table(at, len), "vring {index} outside the table");
+            }
+        }
+    }
+}
+
+pub struct Fake(pub Arc<Mutex<State>>);
+
+impl Fake {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        let mut s = self.state();
+        assert!(s.rings.values().all(|r| !r.running), "closed while running");
+        s.open = false;
+        s.regions.clear();
+        s.rings.clear();
+        s.note("close".into());
+    }
+}
+
+fn busy() -> io::Error {
+    io::Error::from_raw_os_error(libc::EBUSY)
+}
+
+impl BlkDevice for Fake {
+    fn features(&self) -> io::Result<u64> {
+        Ok(VHOST_FEATURES)
+    }
+
+    fn set_features(&self, features: u64) -> io::Result<()> {
+        assert_eq!(features & !(VHOST_FEATURES | BLK_FEATURES), 0);
+        let mut s = self.state();
+        s.features = features;
+        s.note(format!("features {features:#x}"));
+        Ok(())
+    }
+
+    fn set_mem_table(&self, regions: &[vhost_memory_region]) -> io::Result<()> {
+        let mut s = self.state();
+        s.regions = regions
+            .iter()
+            .map(|r| (r.guest_phys_addr, r.memory_size, r.userspace_addr))
+            .collect();
+        s.check_running();
+        s.note(format!("table {}", regions.len()));
+        Ok(())
+    }
+
+    fn set_vring_num(&self, index: u32, num: u32) -> io::Result<()> {
+        let mut s = self.state();
+        assert!(!s.ring(index).running);
+        s.ring(index).num = num;
+        Ok(())
+    }
+
+    fn set_vring_addr(&self, a: &vhost_vring_addr) -> io::Result<()> {
+        let mut s = self.state();
+        s.ring(a.index).addr = Some((a.desc_user_addr, a.avail_user_addr, a.used_user_addr));
+        Ok(())
+    }
+
+    fn set_vring_base(&self, index: u32, base: u32) -> io::Result<()> {
+        let mut s = self.state();
+        if s.ring(index).running {
+            return Err(busy());
+        }
+        s.ring(index).base = base;
+        Ok(())
+    }
+
+    fn vring_base(&self, index: u32) -> io::Result<u32> {
+        let mut s = self.state();
+        assert!(!s.ring(index).running, "base of a running vring");
+        Ok(s.ring(index).base)
+    }
+
+    fn set_vring_fd(&self, which: VringFd, index: u32, fd: Option<RawFd>) -> io::Result<()> {
+        let at = which as usize;
+        self.state().ring(index).fds[at] = fd.is_some();
+        Ok(())
+    }
+
+    fn set_backend(&self, backend: &BlkBackend) -> io::Result<()> {
+        assert!(backend.fd >= 0);
+        self.state().note("backend".into());
+        Ok(())
+    }
+
+    fn info(&self) -> io::Result<BlkInfo> {
+        Ok(BlkInfo {
+            features: BLK_FEATURES,
+            capacity: 2048,
+            seg_max: 254,
+            blk_size: 512,
+            nr_hctx: 4,
+            ..Default::default()
+        })
+    }
+
+    fn stats(&self, index: u32) -> io::Result<BlkStats> {
+        assert!(self.state().ring(index).running);
+        if self.state().stats_fail {
+            return Err(busy());
+        }
+        Ok(BlkStats {
+            index,
+            reads: 7,
+            ..Default::default()
+        })
+    }
+
+    fn place_vring(&self, p: &Placement) -> io::Result<()> {
+        let mut s = self.state();
+        let ring = s.ring(p.index);
+        assert!(ring.placed.is_none() && !ring.running);
+        ring.placed = Some((p.poller, p.hctx));
+        Ok(())
+    }
+
+    fn set_cache(&self, writeback: bool) -> io::Result<()> {
+        self.state().writeback = writeback;
+        Ok(())
+    }
+
+    fn start(&self, index: u32) -> io::Result<()> {
+        let mut s = self.state();
+        let ring = s.ring(index);
+        assert!(!ring.running && ring.num != 0 && ring.fds[0] && ring.placed.is_some());
+        ring.running = true;
+        s.check_running();
+        s.note(format!("start {index}"));
+        Ok(())
+    }
+
+    fn stop(&self, index: u32) -> io::Result<()> {
+        let mut s = self.state();
+        assert!(s.ring(index).running);
+        s.ring(index).running = false;
+        s.note(format!("stop {index}"));
+        Ok(())
+    }
+}
+
+/// Everything below the socket, without a kernel.
+pub struct Bench {
+    pub state: Arc<Mutex<State>>,
+    pub session: Shared,
+    pub opened: Arc<AtomicUsize>,
+    pub image: TempFile,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        let image = TempFile::new().unwrap();
+        image.as_file().set_len(1 << 20).unwrap();
+        let state = Arc::new(Mutex::new(State::default()));
+        let opened = Arc::new(AtomicUsize::new(0));
+        let disk = Disk::open(image.as_path(), &Options::default()).unwrap();
+        let settings = Settings {
+            queues: QUEUES,
+            queue_size: 128,
+            pollers: vec![70, 71],
+            hctx: vec![],
+            weight: 100,
+            writeback: true,
+        };
+        let session = Session::new(disk, settings, opener(&state, &opened)).unwrap();
+        Self {
+            state,
+            session: Arc::new(Mutex::new(session)),
+            opened,
+            image,
+        }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    pub fn connect(&self) -> Front {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let session = Arc::clone(&self.session);
+        Front {
+            sock: ours,
+            server: Some(thread::spawn(move || {
+                server::serve_one(theirs, &session, "test");
+            })),
+        }
+    }
+}
+
+fn opener(state: &Arc<Mutex<State>>, opened: &Arc<AtomicUsize>) -> Opener {
+    let (state, opened) = (Arc::clone(state), Arc::clone(opened));
+    Arc::new(move || {
+        let mut s = state.lock().unwrap();
+        assert!(!s.open, "two devices at once");
+        s.open = true;
+        opened.fetch_add(1, Ordering::SeqCst);
+        Ok(Box::new(Fake(Arc::clone(&state))) as Box<dyn BlkDevice>)
+    })
+}
+
+/// A front end.
+pub struct Front {
+    pub sock: UnixStream,
+    server: Option<JoinHandle<()>>,
+}
+
+pub fn words(values: &[u64]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_ne_bytes()).collect()
+}
+
+/// Two 32-bit numbers, as in a vring's state.
+pub fn pair(a: u32, b: u32) -> Vec<u8> {
+    [a.to_ne_bytes(), b.to_ne_bytes()].concat()
+}
+
+impl Front {
+    /// Sends a message; an error means that we were hung up on.
+    pub fn send(&self, request: u32, flags: u32, body: &[u8], fds: &[RawFd]) -> io::Result<()> {
+        let size = body.len() as u32;
+        self.send_raw(&header(request, flags, size), body, fds)
+    }
+
+    pub fn send_raw(&self, header: &[u8], body: &[u8], fds: &[RawFd]) -> io::Result<()> {
+        // Apart, as front ends do: descriptors belong to the header.
+        self.sock.send_with_fds(&[header], fds).map_err(io_error)?;
+        if !body.is_empty() {
+            let none: [RawFd; 0] = [];
+            self.sock.send_with_fds(&[body], &none).map_err(io_error)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a message and wants to be told that it worked.
+    pub fn acked(&self, request: u32, body: &[u8], fds: &[RawFd]) {
+        self.send(request, 1 | 8, body, fds).unwrap();
+        let (got, answer) = self.reply().unwrap();
+        assert_eq!((got, answer), (request, words(&[0])), "request {request}");
+    }
+
+    /// Sends a message and returns the answer's body.
+    pub fn ask(&self, request: u32, body: &[u8]) -> Vec<u8> {
+        self.send(request, 1, body, &[]).unwrap();
+        let (got, answer) = self.reply().unwrap();
+        assert_eq!(got, request);
+        answer
+    }
+
+    pub fn ask_u64(&self, request: u32) -> u64 {
+        u64::from_ne_bytes(self.ask(request, &[]).try_into().unwrap())
+    }
+
+    pub fn reply(&self) -> io::Result<(u32, Vec<u8>)> {
+        let mut head = [0u8; 12];
+        (&self.sock).read_exact(&mut head)?;
+        let word = |i: usize| u32::from_ne_bytes(head[i..i + 4].try_into().unwrap());
+        assert_eq!(word(4), 1 | 4, "a reply, version 1");
+        let mut body = vec![0u8; word(8) as usize];
+        (&self.sock).read_exact(&mut body)?;
+        Ok((word(0), body))
+    }
+
+    /// Reads and forgets what has come, without waiting.
+    pub fn drain(&self) {
+        self.sock.set_nonblocking(true).unwrap();
+        let mut buf = [0u8; 4096];
+        while matches!((&self.sock).read(&mut buf), Ok(1..)) {}
+        self.sock.set_nonblocking(false).unwrap();
+    }
+
+    /// Waits for the server's end of the connection to be over.
+    pub fn close(mut self) {
+        let _ = self.sock.shutdown(std::net::Shutdown::Both);
+        self.server.take().unwrap().join().unwrap();
+    }
+
+    /// What every front end says first.
+    pub fn negotiate(&self) -> u64 {
+        let features = self.ask_u64(1);
+        assert_ne!(features & (1 << 30), 0);
+        let protocol = self.ask_u64(15);
+        self.send(16, 1, &words(&[protocol]), &[]).unwrap();
+        self.acked(3, &[], &[]);
+        self.acked(2, &words(&[features]), &[]);
+        protocol
+    }
+
+    pub fn give_memory(&self, memory: &File) {
+        let body = [pair(1, 0), words(&[0, MEM, FRONT, 0])].concat();
+        self.acked(5, &body, &[memory.as_raw_fd()]);
+    }
+
+    /// Everything that makes vring `index` run, with base `base`.
+    pub fn start_ring(&self, index: u32, base: u32, kick: &File) {
+        let at = FRONT + u64::from(index) * 0x1_0000;
+        let addr = [pair(index, 0), words(&[at, at + 0x2000, at + 0x1000, 0])].concat();
+        self.acked(8, &pair(index, 128), &[]);
+        self.acked(10, &pair(index, base), &[]);
+        self.acked(9, &addr, &[]);
+        let kick = kick.as_raw_fd();
+        self.acked(12, &words(&[index.into()]), &[kick]);
+        self.acked(13, &words(&[index.into()]), &[kick]);
+        self.acked(18, &pair(index, 1), &[]);
+    }
+
+    pub fn base(&self, index: u32) -> u32 {
+        let answer = self.ask(11, &pair(index, 0));
+        u32::from_ne_bytes(answer[4..].try_into().unwrap())
+    }
+}
+
+pub fn header(request: u32, flags: u32, size: u32) -> Vec<u8> {
+    [pair(request, flags), size.to_ne_bytes().to_vec()].concat()
+}
+
+fn io_error(e: vmm_sys_util::errno::Error) -> io::Error {
+    io::Error::from_raw_os_error(e.errno())
+}
+
+pub fn memfd(len: u64) -> File {
+    // SAFETY: the name is a terminated string; the result is checked.
+    let fd = unsafe { libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC) };
+    assert!(fd >= 0);
+    // SAFETY: just made, nobody else has it.
+    let file = unsafe { File::from_raw_fd(fd) };
+    file.set_len(len).unwrap();
+    file
+}
+
+/// What the device has answered in vring `index`, as [`Front::start_ring`] lays it.
+pub fn set_used(memory: &File, index: u64, used: u16) {
+    let at = index * 0x1_0000 + 0x2000 + 2;
+    memory.write_all_at(&used.to_le_bytes(), at).unwrap();
+}
+
+pub fn eventfd() -> File {
+    // SAFETY: no pointers; the result is checked.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+    assert!(fd >= 0);
+    // SAFETY: just made, nobody else has it.
+    unsafe { File::from_raw_fd(fd) }
+}

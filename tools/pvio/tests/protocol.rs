@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a front end may rely on.
+
+#![allow(missing_docs)]
+
+mod common;
+
+use common::{eventfd, memfd, pair, set_used, words, Bench, FRONT, MEM, QUEUES};
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use pvio::stats::Counted;
+
+#[test]
+fn offers_nothing_that_is_not_complete() {
+    let bench = Bench::new();
+    let front = bench.connect();
+    let features = front.ask_u64(1);
+    assert_eq!(features & (1 << 26), 0, "dirty logging");
+    assert_eq!(features & (1 << 33), 0, "IOMMU");
+    assert_eq!(features & (1 << 34), 0, "packed rings");
+    let protocol = front.negotiate();
+    assert_eq!(protocol & 1 << 1, 0, "LOG_SHMFD");
+    assert_eq!(protocol & 1 << 12, 0, "INFLIGHT_SHMFD");
+    assert_eq!(front.ask_u64(17), u64::from(QUEUES));
+    // The kernel heard of neither MQ nor bit 30.
+    assert_eq!(bench.state().features & (1 << 30 | 1 << 12), 0);
+    front.close();
+}
+
+#[test]
+fn a_vring_runs_exactly_while_it_is_complete() {
+    let bench = Bench::new();
+    let (mem, kick) = (memfd(MEM), eventfd());
+    let front = bench.connect();
+    front.negotiate();
+    front.give_memory(&mem);
+    set_used(&mem, 1, 77);
+    front.start_ring(1, 77, &kick);
+    {
+        let s = bench.state();
+        assert!(s.rings[&1].running);
+        assert_eq!(s.rings[&1].base, 77);
+        assert_eq!(s.rings[&1].placed, Some((71, u32::MAX)), "second poller");
+    }
+    front.acked(18, &pair(1, 0), &[]);
+    assert!(!bench.state().rings[&1].running, "disabled");
+    front.acked(18, &pair(1, 1), &[]);
+    assert!(bench.state().rings[&1].running, "enabled again");
+    assert_eq!(front.base(1), 77);
+    assert!(
+        !bench.state().rings[&1].running,
+        "stopped by GET_VRING_BASE"
+    );
+    front.acked(18, &pair(1, 1), &[]);
+    assert!(!bench.state().rings[&1].running, "needs a new kick");
+    front.acked(12, &words(&[1]), &[kick.as_raw_fd()]);
+    assert!(bench.state().rings[&1].running);
+    front.close();
+}
+
+#[test]
+fn without_protocol_features_a_kick_starts() {
+    let bench = Bench::new();
+    let (mem, kick) = (memfd(MEM), eventfd());
+    let front = bench.connect();
+    let features = front.ask_u64(1);
+    front
+        .send(2, 1, &words(&[features & !(1 << 30)]), &[])
+        .unwrap();
+    let table = [pair(1, 0), words(&[0, MEM, FRONT, 0])].concat();
+    front.send(5, 1, &table, &[mem.as_raw_fd()]).unwrap();
+    front.send(8, 1, &pair(0, 64), &[]).unwrap();
+    let addr = [
+        pair(0, 0),
+        words(&[FRONT, FRONT + 0x2000, FRONT + 0x1000, 0]),
+    ]
+    .concat();
+    front.send(9, 1, &addr, &[]).unwrap();
+    front
+        .send(12, 1, &words(&[0]), &[kick.as_raw_fd()])
+        .unwrap();
+    front.ask_u64(1);
+    assert!(bench.state().rings[&0].running);
+    front.close();
+}
+
+#[test]
+fn a_new_table_stops_moves_and_restarts() {
+    let bench = Bench::new();
+    let (mem, kick) = (memfd(2 * MEM), eventfd());
+    let front = bench.connect();
+    front.negotiate();
+    front.give_memory(&mem);
+    set_used(&mem, 0, 5);
+    front.start_ring(0, 5, &kick);
+    let before = bench.state().rings[&0].addr;
+    bench.state().log.clear();
+    let body = [
+        pair(2, 0),
+        words(&[0, MEM, FRONT, 0]),
+        words(&[MEM, MEM, FRONT + MEM, MEM]),
+    ]
+    .concat();
+    front.acked(5, &body, &[mem.as_raw_fd(), mem.as_raw_fd()]);
+    let s = bench.state();
+    assert_eq!(s.log, ["stop 0", "table 2", "start 0"]);
+    assert_ne!(s.rings[&0].addr, before);
+    assert_eq!(s.rings[&0].base, 5);
+    drop(s);
+    front.close();
+}
+
+#[test]
+fn regions_come_and_go() {
+    let bench = Bench::new();
+    let (mem, kick) = (memfd(2 * MEM), eventfd());
+    let front = bench.connect();
+    front.negotiate();
+    front.give_memory(&mem);
+    front.start_ring(0, 0, &kick);
+    bench.state().log.clear();
+    let second = words(&[0, MEM, MEM, FRONT + MEM, MEM]);
+    front.acked(37, &second, &[mem.as_raw_fd()]);
+    assert_eq!(bench.state().log, ["table 2"], "hotplug stops nothing");
+    front.acked(38, &second, &[]);
+    assert!(bench.state().rings[&0].running);
+    // The region of the rings itself: enlarged, so removed and added.
+    front.acked(38, &words(&[0, 0, MEM, FRONT, 0]), &[]);
+    assert!(!bench.state().rings[&0].running);
+    front.acked(37, &words(&[0, 0, 2 * MEM, FRONT, 0]), &[mem.as_raw_fd()]);
+    assert!(bench.state().rings[&0].running);
+    front.close();
+}
+
+#[test]
+fn a_dying_front_end_leaves_nothing_running() {
+    let bench = Bench::new();
+    let (mem, kick) = (memfd(MEM), eventfd());
+    for round in 1..=3 {
+        let front = bench.connect();
+        front.negotiate();
+        front.give_memory(&mem);
+        for index in 0..4 {
+            front.start_ring(index, 0, &kick);
+        }
+        front.close();
+        let s = bench.state();
+        assert!(!s.open);
+        assert!(s.log.ends_with(&["stop 3".into(), "close".into()]));
+        assert_eq!(bench.opened.load(Ordering::SeqCst), round);
+    }
+}
+
+#[test]
+fn death_at_any_point_of_the_handshake() {
+    let bench = Bench::new();
+    let mem = memfd(MEM);
+    let table = [pair(1, 0), words(&[0, MEM, FRONT, 0])].concat();
+    let messages = [
+        (common::header(1, 1, 0), vec![], false),
+        (common::header(16, 1, 8), words(&[0x208]), false),
+        (common::header(5, 1, 40), table, true),
+        (common::header(9, 1, 40), vec![0; 40], false),
+    ];
+    for (head, body, with_fd) in &messages {
+        let whole = [&head[..], body].concat();
+        for cut in 1..=whole.len() {
+            let front = bench.connect();
+            let fds: &[i32] = if *with_fd { &[mem.as_raw_fd()] } else { &[] };
+            let (one, two) = whole[..cut].split_at(cut.min(12));
+            front.send_raw(one, two, fds).unwrap();
+            front.close();
+        }
+    }
+    let front = bench.connect();
+    front.negotiate();
+    front.close();
+}
+
+#[test]
+fn the_write_cache_follows_the_guest() {
+    let bench = Bench::new();
+    let front = bench.connect();
+    front.negotiate();
+    assert!(bench.state().writeback);
+    let wce = |value: u8| [pair(32, 1), pair(0, 0)[..4].to_vec(), vec![value]].concat();
+    front.acked(25, &wce(0), &[]);
+    assert!(!bench.state().writeback);
+    let config = front.ask(24, &[pair(0, 60), vec![0; 64]].concat());
+    assert_eq!(config[12 + 32], 0);
+    assert_eq!(config[12..14], [0, 8], "2048 sectors");
+    front.acked(25, &wce(1), &[]);
+    assert!(bench.state().writeback);
+    // Firmware that negotiates no way to flush.
+    front.acked(2, &words(&[1 << 32 | 1 << 30]), &[]);
+    assert!(!bench.state().writeback);
+    front.close();
+}
+
+#[test]
+fn a_new_size_reaches_the_front_end() {
+    let bench = Bench::new();
+    let front = bench.connect();
+    front.negotiate();
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    front.acked(21, &[], &[theirs.as_raw_fd()]);
+    drop(theirs);
+    let look = || bench.session.lock().unwrap().check_capacity().unwrap();
+    assert_eq!(look(), None);
+    bench.image.as_file().set_len(2 << 20).unwrap();
+    assert_eq!(look(), Some(2 << 20));
+    let mut got = [0u8; 12];
+    ours.read_exact(&mut got).unwrap();
+    assert_eq!(got[..4], 2u32.to_ne_bytes(), "CONFIG_CHANGE_MSG");
+    assert_eq!(look(), None);
+    // A front end that does not listen does not hold us up.
+    drop(ours);
+    bench.image.as_file().set_len(3 << 20).unwrap();
+    assert!(bench.session.lock().unwrap().check_capacity().is_err());
+    front.close();
+}
+
+#[test]
+fn a_reset_forgets_the_rings() {
+    let bench = Bench::new();
+    let (mem, kick) = (memfd(MEM), eventfd());
+    let front = bench.connect();
+    front.negotiate();
+    front.give_memory(&mem);
+    set_used(&mem, 0, 9);
+    front.start_ring(0, 9, &kick);
+    front.acked(34, &[], &[]);
+    assert!(!bench.state().rings[&0].running);
+    front.acked(18, &pair(0, 1), &[]);
+    assert!(!bench.state().rings[&0].running);
+    assert_eq!(front.base(0), 0);
+    front.start_ring(0, 3, &kick);
+    assert!(bench.state().rings[&0].running);
+    front.close();
+}
+
+/// Cloud Hypervisor reconnects with the available index.
+#[test]
+fn what_was_not_answered_is_served() {
+    let bench = Bench::new();
+    let (mem, kick) = (memfd(MEM), eventfd());
+    // What the front end says, how far the guest was answered, where it goes on.
+    for (base, used, goes_on) in [
+        (5, 3, 3),
+        (5, 5, 5),
+        (3, 5, 3), // behind: never seen, and not ours to say
+        (128, 0, 0),
+        (129, 0, 129), // more than the ring holds
+        (1, 65534, 65534),
+    ] {
+        let front = bench.connect();
+        front.negotiate();
+        front.give_memory(&mem);
+        set_used(&mem, 2, used);
+        front.start_ring(2, base, &kick);
+        assert_eq!(bench.state().rings[&2].base, goes_on, "{base} {used}");
+        // It has run here: whatever the guest writes now, it is not put right again.
+        assert_eq!(front.base(2), goes_on, "{base} {used} at the pause");
+        set_used(&mem, 2, used.wrapping_sub(1));
+        front.start_ring(2, goes_on, &kick);
+        assert_eq!(bench.state().rings[&2].base, goes_on, "{base} {used} again");
+        // Nor is it after a reset.
+        front.acked(34, &[], &[]);
+        set_used(&mem, 2, 65535);
+        front.start_ring(2, 0, &kick);
+        assert_eq!(bench.state().rings[&2].base, 0, "{base} {used} reset");
+        front.close();
+    }
+}
+
+#[test]
+fn counts_the_vrings_that_run() {
+    let bench = Bench::new();
+    let (mem, kick) = (memfd(MEM), eventfd());
+    let counted = Counted {
+        pollers: vec![],
+        sessions: vec![("vm1".to_owned(), Arc::clone(&bench.session))],
+    };
+    let said = || -> serde_json::Value { serde_json::from_str(&counted.lines()).unwrap() };
+    let front = bench.connect();
+    front.negotiate();
+    front.give_memory(&mem);
+    assert_eq!(said()["vrings"], serde_json::json!([]));
+    front.start_ring(2, 0, &kick);
+    let all = said();
+    let vring = &all["vrings"][0];
+    assert_eq!(all["disk"], "vm1");
+    assert_eq!((&vring["index"], &vring["reads"]), (&2.into(), &7.into()));
+    assert_eq!(vring["latency"].as_array().unwrap().len(), 32);
+
+    bench.state().stats_fail = true;
+    assert!(said()["vrings"]["error"].is_string());
+    let busy = bench.session.lock().unwrap();
+    assert!(said()["vrings"].is_null());
+    drop(busy);
+    front.close();
+}
+
+#[test]
+fn hangs_up_on_what_makes_no_sense() {
+    let bench = Bench::new();
+    let (mem, kick) = (memfd(MEM), eventfd());
+    let far = FRONT + MEM;
+    let bad: &[(u32, Vec<u8>)] = &[
+        (8, pair(QUEUES.into(), 128)),
+        (8, pair(0, 100)),
+        (8, pair(0, 0)),
+        (8, pair(0, 65536)),
+        (10, pair(1, 65536)),
+        (11, pair(99, 0)),
+        (18, pair(99, 1)),
+        (2, words(&[u64::MAX])),
+        (2, words(&[1 << 26])),
+        (9, [pair(0, 0), words(&[far, far, far, 0])].concat()),
+        (9, [pair(0, 1), words(&[FRONT, FRONT, FRONT, 0])].concat()),
+        (9, [pair(0, 0), words(&[FRONT, FRONT, far - 4, 0])].concat()),
+        (10, pair(0, 1)), // it runs
+        (37, words(&[0, u64::MAX, 2, 0, 0])),
+        (38, words(&[0, 1, 2, 3, 4])),
+        (25, [pair(0, 1), pair(0, 0)[..4].to_vec(), vec![1]].concat()),
+        (31, words(&[0, 0, 0])),
+        (6, words(&[0, 0])),
+    ];
+    for (request, body) in bad {
+        let front = bench.connect();
+        front.negotiate();
+        front.give_memory(&mem);
+        front.start_ring(0, 0, &kick);
+        front.send(*request, 1, body, &[]).unwrap();
+        let mut rest = Vec::new();
+        let _ = (&front.sock).read_to_end(&mut rest);
+        assert!(rest.is_empty(), "request {request} was answered");
+        front.close();
+        assert!(!bench.state().open);
+    }
+}
