@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A row of bench.json, and what is derived from it for showing."""
+
+# What is counted, in the order it is shown.  key, heading, meaning
+COUNTS = (
+    ("exits", "VM exits", "times the guest's vCPUs left guest mode"),
+    ("kicks", "kicks", "doorbell writes that signalled the backend"),
+    ("irqs", "interrupts", "device interrupts injected into the guest"),
+    ("csw", "context switches", "of the backend's threads on the host"),
+    ("syscalls", "system calls", "by the backend's threads on the host"),
+)
+OURS = ("vhost_blk", "vhost_fs", "pvblk", "pvfs")
+
+
+def caused(row):
+    """Exits beyond those of the same guest without I/O for the same time."""
+    return max(0, row["exits"] - (row.get("exits_idle") or 0))
+
+
+def per_io(row, key):
+    """A count per I/O; None where it could not be counted."""
+    value = caused(row) if key == "exits_caused" else row.get(key)
+    return None if value is None else value / row["ios"]
+
+
+def is_ours(path):
+    return any(name in path for name in OURS)
+
+
+def bandwidth(row):
+    return row["iops"] * row["bs"] / 2**20
+
+
+def size_name(nbytes):
+    return f"{nbytes // 1024} KiB"
+
+
+def number(value):
+    """Short, without hiding what is nearly nothing: 0 means none at all."""
+    if value is None:
+        return "–"
+    if value == 0:
+        return "0"
+    if value < 0.001:
+        return "<0.001"
+    if value < 0.1:
+        return f"{value:.3f}"
+    if value < 100:
+        return f"{value:.2f}"
+    return f"{value:,.0f}"
+
+
+def groups(rows):
+    """[(op, bs, depth), its rows] in the order the groups first appear."""
+    out = {}
+    for row in rows:
+        out.setdefault((row["op"], row["bs"], row["depth"]), []).append(row)
+    return list(out.items())
+
+
+def warning(machine):
+    """The sentence about wall-clock times, or None on real hardware."""
+    if "emulat" not in machine.get("accelerator", "").lower():
+        return None
+    return (
+        "The host ran under emulation (TCG). Counts (exits, kicks, "
+        "interrupts, switches, calls) are exact; times are not "
+        "hardware's: an exit costs some fifty times as much beside the "
+        "rest as it does there, so wall-clock ratios (IOPS, latency) "
+        "are inflated in favour of fewer exits."
+    )

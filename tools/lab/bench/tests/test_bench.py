@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""The bench's pure parts: parsing, attribution, arithmetic, drawing."""
+
+import json
+import sys
+import unittest
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from pvbench import counters, fio, page, paths, rows, svg, table  # noqa: E402
+
+HIST = """# event histogram
+#
+# trigger info: hist:keys=common_pid,exit_reason:vals=hitcount:sort=hitcount:size=4096 [active]
+#
+
+{ common_pid:        812, exit_reason:        114 } hitcount:          3
+{ common_pid:        812, exit_reason:       1024 } hitcount:         40
+{ common_pid:        900, exit_reason:        120 } hitcount:          7
+
+Totals:
+    Hits: 50
+    Entries: 3
+    Dropped: 0
+"""
+
+INTERRUPTS = """           CPU0       CPU1
+  0:         44          0   IO-APIC   2-edge      timer
+ 27:         10          5   PCI-MSI 65536-edge      nvme0q1
+ 28:          1          2   PCI-MSI 81920-edge      virtio1-req.0
+NMI:          0          0   Non-maskable interrupts
+"""
+
+MACHINE = {"accelerator": "emulated (QEMU TCG)", "cpus": 2, "commit": "c", "host_kernel": "6.12"}
+
+
+def a_row(path="virtio_blk/qemu-iothread", **changes):
+    row = {
+        "path": path,
+        "op": "randread",
+        "bs": 4096,
+        "depth": 1,
+        "jobs": 1,
+        "vcpus": 1,
+        "ios": 1000,
+        "iops": 500.0,
+        "lat_us": {"mean": 2000, "p50": 1900, "p99": 4000},
+        "exits": 5200,
+        "exits_idle": 200,
+        "kicks": 1000,
+        "irqs": 1000,
+        "csw": 2000,
+        "syscalls": 3000,
+        "exits_by_reason": {"hlt": 1000, "npf": 4200},
+    }
+    return {**row, **changes}
+
+
+class Parsing(unittest.TestCase):
+    def test_histogram(self):
+        self.assertEqual(counters.parse_hist(HIST), {(812, 114): 3, (812, 1024): 40, (900, 120): 7})
+
+    def test_histogram_negative_key(self):
+        text = "{ common_pid: 5, ret:  -95 } hitcount: 4\n"
+        self.assertEqual(counters.parse_hist(text), {(5, -95): 4})
+
+    def test_empty_histogram(self):
+        self.assertEqual(counters.parse_hist("# event histogram\n"), {})
+
+    def test_block_interrupts_only(self):
+        self.assertEqual(counters.parse_interrupts(INTERRUPTS), {"27": 15, "28": 3})
+
+    def test_context_switches(self):
+        text = "Name:\tx\nvoluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t2\n"
+        self.assertEqual(counters.parse_status_csw(text), 9)
+
+    def test_cpu_time_of_a_thread_with_a_hostile_name(self):
+        text = "7 (a) b (c) S 1 1 1 0 -1 0 0 0 0 0 30 12 0 0"
+        self.assertEqual(counters.parse_stat_cpu(text, 100), 420_000)
+
+
+class Attribution(unittest.TestCase):
+    threads = counters.Threads(vcpus={1}, backend={2, 3}, pollers={4})
+
+    def summary(self, delta, **kw):
+        return counters.summarise(Counter(delta), self.threads, "svm", **kw)
+
+    def test_exits_by_reason_are_the_guests_own(self):
+        got = self.summary({("exit", 1, 0x78): 5, ("exit", 9, 0x78): 70})
+        self.assertEqual(got["exits_by_reason"], {"hlt": 5})
+        self.assertEqual(got["exits"], 5)
+
+    def test_kvms_own_count_of_exits_is_preferred(self):
+        got = self.summary({("exit", 1, 0x78): 5, ("kvm", "exits"): 6})
+        self.assertEqual(got["exits"], 6)
+
+    def test_only_stores_that_signalled_are_kicks(self):
+        got = self.summary({("kick", 1, 0): 8, ("kick", 1, -95): 30, ("kick", 9, 0): 4})
+        self.assertEqual(got["kicks"], 8)
+
+    def test_kicks_nobody_counted_are_unknown_not_none(self):
+        self.assertIsNone(self.summary({}, kicks_known=False)["kicks"])
+
+    def test_timer_vectors_and_reinjections_are_no_device_interrupts(self):
+        got = self.summary(
+            {
+                ("inj", 1, 0x25, 0): 9,
+                ("inj", 1, 0x25, 1): 2,
+                ("inj", 1, 0xEC, 0): 50,
+                ("kvm", "irq_injections"): 61,
+            }
+        )
+        self.assertEqual((got["irqs"], got["irqs_all"]), (9, 61))
+
+    def test_messages_count_where_the_apic_is_virtual(self):
+        got = self.summary({("msi", 2): 9, ("kvm", "irq_injections"): 9})
+        self.assertEqual(got["irqs"], 9)
+
+    def test_no_interrupts_at_all(self):
+        self.assertEqual(self.summary({("msi", 2): 0})["irqs"], 0)
+
+    def test_switches_and_calls_by_thread(self):
+        got = self.summary(
+            {
+                ("csw", 1): 1,
+                ("csw", 2): 2,
+                ("csw", 4): 4,
+                ("sys", 1): 8,
+                ("sys", 3): 16,
+                ("sys", 9): 99,
+            }
+        )
+        self.assertEqual((got["csw"], got["csw_vcpu"], got["poller_csw"]), (6, 1, 4))
+        self.assertEqual((got["syscalls"], got["syscalls_vcpu"]), (16, 8))
+
+    def test_difference_takes_new_keys_whole(self):
+        self.assertEqual(
+            counters.difference({"a": 1, "b": 5}, {"a": 3, "b": 5, "c": 2}), {"a": 2, "c": 2}
+        )
+
+
+class Choosing(unittest.TestCase):
+    def test_ops(self):
+        self.assertEqual(
+            fio.parse_ops("randread, write:64k"), [fio.Op("randread", 4096), fio.Op("write", 65536)]
+        )
+        self.assertEqual(fio.parse_ops(""), list(fio.DEFAULT_OPS))
+        self.assertEqual([str(o) for o in fio.parse_ops("read")], ["read:32k", "read:128k"])
+
+    def test_what_is_refused(self):
+        for text in ("randwrite:0", "trim", "read:x", "read:4g"):
+            with self.subTest(text), self.assertRaises(ValueError):
+                fio.parse_ops(text)
+        for text in ("0", "2000", "x"):
+            with self.subTest(text), self.assertRaises(ValueError):
+                fio.parse_depths(text)
+        with self.assertRaises(ValueError):
+            paths.choose(["nosuch"])
+
+    def test_paths(self):
+        names = [p.name for p in paths.choose(["virtio_blk/vhost_blk", "9p"])]
+        self.assertEqual(names, ["9p/qemu", "virtio_blk/vhost_blk"])
+        self.assertEqual(len(paths.choose([])), len(paths.ALL))
+
+
+class Fio(unittest.TestCase):
+    def test_the_measured_job_is_taken(self):
+        got = fio.result("noise\n" + (HERE / "fio.json").read_text())
+        self.assertEqual(got["ios"], 823233)
+        self.assertEqual(got["lat_us"]["p50"], 3.22)
+
+    def test_a_failed_job_is_an_error(self):
+        doc = json.loads((HERE / "fio.json").read_text())
+        doc["jobs"][1]["error"] = 5
+        with self.assertRaises(RuntimeError):
+            fio.result(json.dumps(doc))
+
+    def test_gate_surrounds_the_measured_job_only(self):
+        command = fio.command("/dev/vda", fio.DEFAULT_OPS[0], 32, 4)
+        before, after = command.split("--name=row")
+        self.assertNotIn("exec_", before)
+        self.assertIn("--iodepth=32", before)
+        self.assertIn("--stonewall", after)
+        self.assertEqual((after.count("exec_prerun"), after.count("exec_postrun")), (1, 1))
+
+
+class Showing(unittest.TestCase):
+    def test_per_io(self):
+        row = a_row()
+        self.assertEqual(rows.per_io(row, "exits"), 5.2)
+        self.assertEqual(rows.per_io(row, "exits_caused"), 5.0)
+        self.assertIsNone(rows.per_io(a_row(kicks=None), "kicks"))
+        self.assertEqual(rows.caused(a_row(exits=3, exits_idle=9)), 0)
+
+    def test_nearly_nothing_is_not_nothing(self):
+        self.assertEqual(rows.number(0), "0")
+        self.assertEqual(rows.number(0.0004), "<0.001")
+        self.assertEqual(rows.number(None), "–")
+
+    def test_emulation_is_said(self):
+        doc = {"machine": MACHINE, "rows": [a_row()]}
+        for text in (table.render(doc), page.render(doc)):
+            self.assertIn("are not hardware", text)
+        real = {**doc, "machine": {**MACHINE, "accelerator": "bare metal"}}
+        for text in (table.render(real), page.render(real)):
+            self.assertNotIn("are not hardware", text)
+
+    def test_table_groups_and_aligns(self):
+        doc = {
+            "machine": MACHINE,
+            "rows": [a_row(), a_row("9p/qemu", kicks=None), a_row(depth=32)],
+            "skipped": [{"path": "x/y", "reason": "not built"}],
+        }
+        text = table.render(doc)
+        self.assertEqual(text.count("randread 4 KiB"), 2)
+        self.assertIn("not run: x/y: not built", text)
+        lines = [line for line in text.splitlines() if "/qemu" in line]
+        self.assertEqual(len({len(line) for line in lines[:2]}), 1)
+
+    def test_page_stands_alone(self):
+        doc = {"machine": MACHINE, "rows": [a_row("a<b>/vhost_blk"), a_row()]}
+        text = page.render(doc)
+        self.assertNotIn("a<b>", text)
+        outside = []
+
+        class Finder(HTMLParser):
+            def handle_starttag(self, tag, attrs):
+                outside.extend(v for k, v in attrs if k in ("src", "href"))
+
+        Finder().feed(text)
+        self.assertEqual(outside, [])
+        self.assertNotIn("url(", text)
+
+    def test_page_of_nothing(self):
+        self.assertIn("</html>", page.render())
+
+
+class Drawing(unittest.TestCase):
+    def test_bars_are_to_scale(self):
+        tree = ElementTree.fromstring(
+            svg.bars(
+                "t",
+                [
+                    ("a", 10, "peer", "10", 0),
+                    ("b", 5, "ours", "5", 2),
+                    ("c", 0, "peer", "0", 0),
+                    ("d", None, "peer", "–", 0),
+                ],
+            )
+        )
+        widths = [float(r.get("width")) for r in tree.iter("rect")]
+        self.assertAlmostEqual(widths[0], 2 * widths[2], delta=0.2)
+        self.assertAlmostEqual(widths[3], 0.3 * widths[0], delta=0.2)
+        self.assertEqual(len(widths), 4)
+
+    def test_lines_of_one_point_and_of_none(self):
+        ElementTree.fromstring(svg.lines("t", [("m", "busy", [(100, 5)])], "x", "y", True))
+        self.assertEqual(svg.lines("t", [("m", "busy", [])], "x", "y"), "")
+
+    def test_zero_load_free_of_percent_is_drawn(self):
+        ElementTree.fromstring(svg.lines("t", [("m", "busy", [(10, 0), (100, 0)])], "x", "y"))
+
+
+if __name__ == "__main__":
+    unittest.main()

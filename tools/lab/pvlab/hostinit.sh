@@ -1,0 +1,38 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# The first program in the host VM: what guests and tests find there.
+# hostinit.sh AGENT MODULES PVLAB-DIR
+agent=$1
+modules=$2
+lib=$3
+release=$(uname -r)
+
+mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug
+mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
+mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup2 /sys/fs/cgroup
+mountpoint -q /tmp || mount -t tmpfs -o mode=1777 tmpfs /tmp
+mountpoint -q /dev/shm || mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+
+# /usr again, cached: without that, each start of Python takes seconds
+mkdir -p /run/root
+if mount -t 9p -o ro,version=9p2000.L,trans=virtio,access=any,msize=512000,cache=loose lab.root /run/root; then
+	mount --bind /run/root/usr /usr
+fi
+
+# a kernel that is not installed brings its modules from where it was built
+if [ "$(readlink -f "/lib/modules/$release")" != "$(readlink -f "$modules")" ]; then
+	mount -t tmpfs tmpfs /lib/modules
+	ln -s "$modules" "/lib/modules/$release"
+fi
+
+ip link set lo up 2>/dev/null
+ulimit -l unlimited
+ulimit -c 0
+modprobe kvm_amd nested=1 2>/dev/null || modprobe kvm_intel nested=1 2>/dev/null
+if [ -e /dev/kvm ]; then
+	setsid python3 "$lib/kvmhold.py" >/dev/null 2>/run/kvmhold.err </dev/null &
+else
+	echo "<4>lab: no /dev/kvm here, guests cannot run" >/dev/kmsg
+fi
+echo "<6>lab: host VM is up" >/dev/kmsg
+exec "$agent"

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The lab's library, as far as it goes without a virtual machine."""
+
+import io
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from pvlab import agent, cpio, image, ktap, selftests  # noqa: E402
+from pvlab.devices import Disk, Share  # noqa: E402
+from pvlab.guest import Guest  # noqa: E402
+from pvlab.paths import Kernel  # noqa: E402
+
+
+class Sample(unittest.TestCase):
+    def test_good(self):
+        pass
+
+    def test_bad(self):
+        self.fail("because")
+
+    def test_skipped(self):
+        self.skipTest("not here")
+
+    def test_parts(self):
+        for i in range(2):
+            with self.subTest(i=i):
+                self.assertEqual(i, 0)
+
+
+class Talking(unittest.TestCase):
+    """A command's end, or that of the machine it runs in."""
+
+    def setUp(self):
+        ours, self.theirs = socket.socketpair()
+        self.addCleanup(ours.close)
+        self.addCleanup(self.theirs.close)
+        self.agent = object.__new__(agent.Agent)
+        self.agent.sock, self.agent._buf = ours, b""
+        self.agent.alive, self.agent.silence = (lambda: True), 1
+
+    def say(self, kind, payload=b""):
+        self.theirs.sendall(struct.pack("<IB", len(payload), ord(kind)) + payload)
+
+    def test_a_machine_that_says_nothing_is_given_up(self):
+        with self.assertRaisesRegex(agent.Silent, "for 1 s"):
+            self.agent.run("sleep 100", timeout=50)
+        flags = self.theirs.recv(4096)[5:].split(b"\0")[0]
+        self.assertEqual(flags, b"b")
+
+    def test_one_that_speaks_is_waited_for(self):
+        def speak():
+            for _ in range(4):
+                time.sleep(0.5)
+                self.say("B")
+            self.say("X", struct.pack("<I", 3))
+
+        speaker = threading.Thread(target=speak)
+        speaker.start()
+        self.assertEqual(self.agent.run("sleep 100", timeout=50).status, 3)
+        speaker.join()
+
+
+def load_tests(loader, tests, pattern):
+    """All but Sample, which is the material of the others."""
+    del tests, pattern
+    suite = unittest.TestSuite()
+    for case in (Ktap, Counting, Talking, Archives, Devices, Guests):
+        suite.addTests(loader.loadTestsFromTestCase(case))
+    return suite
+
+
+class Ktap(unittest.TestCase):
+    def run_sample(self, *names):
+        out = io.StringIO()
+        status = ktap.run(unittest.TestSuite(Sample(n) for n in names), out)
+        return status, out.getvalue()
+
+    def test_all_good(self):
+        status, text = self.run_sample("test_good")
+        self.assertEqual(status, ktap.PASS)
+        self.assertRegex(text, r"(?m)^1\.\.1$")
+        self.assertRegex(text, r"(?m)^ok 1 .*Sample\.test_good")
+
+    def test_a_failure_says_why(self):
+        status, text = self.run_sample("test_good", "test_bad")
+        self.assertEqual(status, ktap.FAIL)
+        self.assertRegex(text, r"(?m)^not ok 2 ")
+        self.assertRegex(text, r"(?m)^# .*because")
+
+    def test_all_skipped(self):
+        status, text = self.run_sample("test_skipped")
+        self.assertEqual(status, ktap.SKIP)
+        self.assertIn("# SKIP not here", text)
+
+    def test_parts_are_indented_and_fail_the_whole(self):
+        status, text = self.run_sample("test_parts")
+        self.assertEqual(status, ktap.FAIL)
+        self.assertRegex(text, r"(?m)^    not ok \d .*i=1")
+        self.assertRegex(text, r"(?m)^not ok 1 ")
+
+    def test_a_class_that_cannot_be_set_up_fails(self):
+        class Broken(Sample):
+            @classmethod
+            def setUpClass(cls):
+                raise ValueError("no luck")
+
+        out = io.StringIO()
+        self.assertEqual(ktap.run(unittest.TestSuite([Broken("test_good")]), out), ktap.FAIL)
+        self.assertIn("no luck", out.getvalue())
+
+    def test_a_class_that_is_skipped_counts(self):
+        @unittest.skip("elsewhere")
+        class Skipped(Sample):
+            pass
+
+        out = io.StringIO()
+        self.assertEqual(ktap.run(unittest.TestSuite([Skipped("test_good")]), out), ktap.SKIP)
+
+
+class Counting(unittest.TestCase):
+    def test_cases_are_counted(self):
+        self.assertEqual(
+            selftests.count_cases("ok 1 a\nnot ok 2 b\nok 3 c # SKIP why\n    ok 1 inner\n", 1),
+            (1, 1, 1),
+        )
+
+    def test_a_status_counts_when_no_case_says_so(self):
+        self.assertEqual(selftests.count_cases("", 0), (1, 0, 0))
+        self.assertEqual(selftests.count_cases("ok 1 a\n", 1), (1, 1, 0))
+        self.assertEqual(selftests.count_cases("", 4), (0, 0, 1))
+
+
+class Archives(unittest.TestCase):
+    def test_cpio_reads_it(self):
+        archive = cpio.Archive()
+        archive.file("a/b/file", b"text\n", 0o755)
+        archive.symlink("a/link", "b/file")
+        with tempfile.TemporaryDirectory() as d:
+            subprocess.run(["cpio", "-id", "--quiet"], input=archive.bytes(), cwd=d, check=True)
+            self.assertEqual((Path(d) / "a/link").read_text(), "text\n")
+
+    def test_a_module_comes_after_what_it_needs(self):
+        with tempfile.TemporaryDirectory() as d:
+            dep = "fs/x.ko: lib/y.ko lib/z.ko\nlib/y.ko: lib/z.ko\nlib/z.ko:\n"
+            (Path(d) / "modules.dep").write_text(dep)
+            self.assertEqual(
+                image.module_closure(Path(d), ["x", "built-in"]),
+                ["lib/z.ko", "lib/y.ko", "fs/x.ko"],
+            )
+
+
+class Devices(unittest.TestCase):
+    def test_a_vhost_user_disk(self):
+        words = " ".join(Disk.parse("vhost-user:/run/s,queues=2").arguments(0))
+        self.assertIn("vhost-user-blk-pci", words)
+        self.assertIn("num-queues=2", words)
+
+    def test_a_file_that_qemu_serves(self):
+        with tempfile.NamedTemporaryFile() as f:
+            words = " ".join(Disk.parse(f"{f.name},iothread=0,aio=threads,readonly=1").arguments(1))
+        self.assertIn("aio=threads", words)
+        self.assertNotIn("iothread", words)
+        self.assertIn("read-only=on", words)
+
+    def test_shares_name_their_tag(self):
+        self.assertIn("tag=t", " ".join(Share.virtiofs("/run/s", "t").arguments(0)))
+        self.assertIn("mount_tag=t", " ".join(Share.p9("/tmp", "t").arguments(0)))
+
+    def test_an_nvme_disk_is_empty_at_each_boot(self):
+        with tempfile.TemporaryDirectory(suffix=",") as d:
+            image = Path(d) / "nvme.img"
+            image.write_bytes(b"old")
+            words = " ".join(selftests.nvme_disk(Path(d)))
+            self.assertIn(f"file={d},/nvme.img", words)
+            self.assertEqual(image.read_bytes(), bytes(selftests.NVME_BYTES))
+
+
+class Guests(unittest.TestCase):
+    def test_firmware_is_given_no_kernel(self):
+        kernel = Kernel("stock", "r", Path("/k"), Path("/m"))
+        guest = Guest("g", kernel=kernel, direct_kernel=False, append="more")
+        self.assertFalse({"-kernel", "-initrd", "-append"} & set(guest.command()))
+        self.assertTrue(guest.cmdline().endswith("more"))
+
+
+if __name__ == "__main__":
+    unittest.main()
