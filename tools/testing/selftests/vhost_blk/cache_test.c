@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Durability: what a guest was told is on the medium is, whichever backend it
+ * was given to.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "rig.h"
+
+#define TRIES	1000
+
+static unsigned long flushes_of(const char *disk)
+{
+	unsigned long v[17] = { 0 };
+	char path[128];
+	unsigned int i;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/sys/block/%s/stat", disk + 5);
+	f = fopen(path, "r");
+	EXPECT(f);
+	for (i = 0; i < 17; i++)
+		if (fscanf(f, "%lu", &v[i]) != 1)
+			break;
+	fclose(f);
+	return v[15];
+}
+
+static const char *cached_disk(const char *name)
+{
+	backend_need_modules();
+	return nullb_create(&(struct nullb){ .name = name, .cache_mb = 4 });
+}
+
+static void flush_reaches_the_backend(void)
+{
+	const char *disk = cached_disk("wc");
+	unsigned long before;
+	struct rig g;
+
+	rig_open(&g, disk, NULL);
+	EXPECT(g.dev.offered & FEATURE(VIRTIO_BLK_F_FLUSH));
+	rig_check_works(&g, 0, 0);
+	before = flushes_of(disk);
+	EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_FLUSH, 0, NULL, 0),
+		  VIRTIO_BLK_S_OK);
+	EXPECT(flushes_of(disk) > before);
+	rig_close(&g);
+}
+
+static bool writes_are_made_durable(struct rig *g, const char *disk, u32 mode)
+{
+	struct vhost_blk_cache c = { .size = sizeof(c), .writeback = mode };
+	unsigned long before = flushes_of(disk);
+
+	EXPECT(!ioctl(g->dev.fd, VHOST_BLK_SET_CACHE, &c));
+	EXPECT_EQ(rig_io(g, 0, VIRTIO_BLK_T_OUT, 0, g->data, 4096),
+		  VIRTIO_BLK_S_OK);
+	return flushes_of(disk) > before;
+}
+
+static void writethrough_makes_each_write_durable(void)
+{
+	const char *disk = cached_disk("wc");
+	struct rig g;
+
+	/* without FUA a durable write is a write and a flush, counted */
+	nullb_set("wc", "power", "0");
+	nullb_set("wc", "fua", "0");
+	EXPECT_EQ(nullb_set("wc", "power", "1"), 0);
+	rig_open(&g, disk, NULL);
+	EXPECT(!writes_are_made_durable(&g, disk, 1));
+	EXPECT(writes_are_made_durable(&g, disk, 0));
+	EXPECT(!writes_are_made_durable(&g, disk, 1));
+	rig_close(&g);
+}
+
+static void flush_ok(struct rig *g)
+{
+	EXPECT_EQ(rig_io(g, 0, VIRTIO_BLK_T_FLUSH, 0, NULL, 0),
+		  VIRTIO_BLK_S_OK);
+}
+
+/* The guest does not know that there was another one. */
+static void a_flush_covers_the_backend_before(void)
+{
+	const char *one = cached_disk("one"), *two = cached_disk("two");
+	unsigned long before;
+	unsigned int i;
+	struct rig g;
+	int fd;
+
+	fd = open(two, O_RDWR | O_CLOEXEC);
+	EXPECT(fd >= 0);
+	rig_open(&g, one, NULL);
+	EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_OUT, 0, g.data, 4096),
+		  VIRTIO_BLK_S_OK);
+	before = flushes_of(one);
+	EXPECT_EQ(vblk_set_backend(g.dev.fd, fd, 0, 0), 0);
+	flush_ok(&g);
+	EXPECT(flushes_of(one) > before);
+	/* when its last request is done it is not the guest's any more */
+	for (i = 0; i < TRIES; i++) {
+		before = flushes_of(one);
+		flush_ok(&g);
+		if (flushes_of(one) == before)
+			break;
+	}
+	EXPECT(i < TRIES);
+	rig_close(&g);
+}
+
+static void a_backend_that_is_taken_away_is_flushed(void)
+{
+	const char *disk = cached_disk("one");
+	unsigned long before;
+	unsigned int i;
+	struct rig g;
+	u16 base;
+
+	rig_open(&g, disk, NULL);
+	EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_OUT, 0, g.data, 4096),
+		  VIRTIO_BLK_S_OK);
+	EXPECT_EQ(vdev_stop(&g.dev, &g.ring[0], &base), 0);
+	before = flushes_of(disk);
+	EXPECT_EQ(vblk_set_backend(g.dev.fd, -1, 0, 0), 0);
+	/* by whoever lets go of it last */
+	for (i = 0; i < TRIES && flushes_of(disk) == before; i++)
+		sleep_ms(5);
+	EXPECT(flushes_of(disk) > before);
+	rig_close(&g);
+}
+
+#define TEST(f) { .name = #f, .run = f }
+
+int main(int argc, char **argv)
+{
+	static const struct ktap_test tests[] = {
+		TEST(flush_reaches_the_backend),
+		TEST(writethrough_makes_each_write_durable),
+		TEST(a_flush_covers_the_backend_before),
+		TEST(a_backend_that_is_taken_away_is_flushed),
+	};
+
+	return ktap_main(argc, argv, tests, KTAP_COUNT(tests),
+			 backend_cleanup);
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* A cgroup (version 2) for the processes of one test. */
+#ifndef VHOST_BLK_CGROUP_H
+#define VHOST_BLK_CGROUP_H
+
+#include "ring.h"
+
+/* Makes it, with the io and memory controllers, and moves this process there. */
+void cgroup_enter(void);
+/* Writes one of its files; 0 or -errno. */
+int cgroup_set(const char *file, const char *value);
+u64 cgroup_memory(void);
+/* A number of a disk's line in io.stat, 0 where there is none. */
+u64 cgroup_io(const char *disk, const char *key);
+/* From outside, when its processes are gone. */
+void cgroup_cleanup(void);
+/* MAJOR:MINOR as the controllers want it, in a buffer that stays. */
+const char *cgroup_disk(const char *disk);
+
+#endif /* VHOST_BLK_CGROUP_H */

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Engines: each kind of backend is served by the engine that suits it, which
+ * can be read back, and data arrives on it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "rig.h"
+
+/* All of it through the device, then looked at from below. */
+static void serves(const char *disk, const char *below, u64 below_offset,
+		   u32 engine)
+{
+	u8 *seen = malloc(65536);
+	struct vhost_blk_stats st;
+	struct vhost_blk_info info;
+	struct rig g;
+	unsigned int i;
+
+	rig_open(&g, disk, NULL);
+	rig_info(&g, &info);
+	ktap_msg("%s: engine %u, %u contexts, %u of them polled", disk,
+		 info.engine, info.nr_hctx, info.nr_poll_hctx);
+	if (engine)
+		EXPECT_EQ(info.engine, engine);
+	for (i = 0; i < 16; i++) {
+		rig_pattern(g.data, 65536, i);
+		EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_OUT, i * 128, g.data,
+				 65536), VIRTIO_BLK_S_OK);
+		memset(g.data, 0, 65536);
+		EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_IN, i * 128, g.data,
+				 65536), VIRTIO_BLK_S_OK);
+		EXPECT(rig_pattern_ok(g.data, 65536, i));
+	}
+	if (info.features & FEATURE(VIRTIO_BLK_F_FLUSH))
+		EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_FLUSH, 0, NULL, 0),
+			  VIRTIO_BLK_S_OK);
+	for (i = 0; i < 16; i++) {
+		backend_read(below, below_offset + i * 65536, seen, 65536);
+		EXPECT(rig_pattern_ok(seen, 65536, i));
+	}
+	rig_stats(&g, 0, &st);
+	if (engine)
+		EXPECT_EQ(st.engine, engine);
+	EXPECT_EQ(st.writes, 16);
+	EXPECT_EQ(st.write_bytes, 16 * 65536);
+	EXPECT_EQ(st.errors, 0);
+	EXPECT_EQ(st.inflight, 0);
+	rig_close(&g);
+	free(seen);
+}
+
+/* Firmware has accepted no limits, and reads a whole initrd at once. */
+static u8 large(struct rig *g, u32 type, unsigned int pieces)
+{
+	struct rig_req *req = rig_req_new(g, type, 8);
+	bool in = type == VIRTIO_BLK_T_IN;
+	struct ring_seg seg[64];
+	unsigned int n = 0;
+
+	seg[n++] = ring_seg(&g->mem, req->hdr, sizeof(*req->hdr), false);
+	while (pieces--)
+		seg[n++] = ring_seg(&g->mem, g->data, RIG_DATA, in);
+	seg[n++] = ring_seg(&g->mem, req->status, 1, true);
+	rig_queue_segs(g, 0, req, seg, n, false);
+	rig_kick(g, 0);
+	rig_wait(g, 0);
+	return *req->status;
+}
+
+static void serves_large(const char *disk)
+{
+	/* 40 MiB: the same 4 MiB again and again */
+	const unsigned int pieces = 10;
+	u8 *seen = malloc(RIG_DATA);
+	struct rig g;
+	unsigned int i;
+
+	rig_open(&g, disk, &(struct rig_opts){
+		.without = FEATURE(VIRTIO_BLK_F_SIZE_MAX) |
+			   FEATURE(VIRTIO_BLK_F_SEG_MAX) });
+	rig_pattern(g.data, RIG_DATA, 1);
+	EXPECT_EQ(large(&g, VIRTIO_BLK_T_OUT, pieces), VIRTIO_BLK_S_OK);
+	for (i = 0; i < pieces; i++) {
+		backend_read(disk, 8 * 512 + i * RIG_DATA, seen, RIG_DATA);
+		EXPECT(rig_pattern_ok(seen, RIG_DATA, 1));
+	}
+	memset(g.data, 0, RIG_DATA);
+	EXPECT_EQ(large(&g, VIRTIO_BLK_T_IN, pieces), VIRTIO_BLK_S_OK);
+	EXPECT(rig_pattern_ok(g.data, RIG_DATA, 1));
+	/* and the ring goes on */
+	rig_check_works(&g, 0, 100);
+	/* more than any: 160 MiB */
+	EXPECT_EQ(large(&g, VIRTIO_BLK_T_IN, 40), VIRTIO_BLK_S_IOERR);
+	rig_check_works(&g, 0, 100);
+	rig_close(&g);
+	free(seen);
+}
+
+static void requests_beyond_the_limits_are_served(void)
+{
+	backend_need_modules();
+	serves_large(nullb_create(&(struct nullb){ .name = "large" }));
+	serves_large(file_create(64));
+}
+
+static void null_blk_gets_mq(void)
+{
+	const char *disk;
+
+	backend_need_modules();
+	disk = nullb_create(&(struct nullb){ .name = "mq", .queues = 2 });
+	serves(disk, disk, 0, VHOST_BLK_ENGINE_MQ);
+}
+
+static void null_blk_with_poll_queues_is_polled(void)
+{
+	struct vhost_blk_info info;
+	const char *disk;
+	struct rig g;
+
+	backend_need_modules();
+	disk = nullb_create(&(struct nullb){
+		.name = "poll", .queues = 2, .poll_queues = 1,
+	});
+	rig_open(&g, disk, NULL);
+	rig_info(&g, &info);
+	EXPECT_EQ(info.nr_poll_hctx, 1);
+	rig_close(&g);
+	serves(disk, disk, 0, VHOST_BLK_ENGINE_MQ);
+}
+
+/* In a child: takes the poll queue away and gives it back. */
+static pid_t flip_poll_queues(unsigned int times)
+{
+	pid_t child = fork();
+
+	if (child)
+		return child;
+	for (; times; times--)
+		if (nullb_set("poll", "poll_queues", times % 2 ? "1" : "0"))
+			_exit(1);
+	_exit(0);
+}
+
+/* Reads with 16 in flight until @child ends; returns how many. */
+static unsigned int read_until_end_of(struct rig *g, pid_t child)
+{
+	struct rig_req *req[16];
+	unsigned int i, n = 0;
+	int status;
+
+	while (!waitpid(child, &status, WNOHANG)) {
+		for (i = 0; i < 16; i++)
+			req[i] = rig_queue(g, 0, VIRTIO_BLK_T_IN, i * 100,
+					   g->data + i * 4096, 4096);
+		rig_kick(g, 0);
+		rig_wait(g, 0);
+		for (i = 0; i < 16; i++)
+			EXPECT_EQ(*req[i]->status, VIRTIO_BLK_S_OK);
+		n += 16;
+	}
+	EXPECT_EQ(status, 0);
+	return n;
+}
+
+static void poll_queues_go_and_come_back_under_reads(void)
+{
+	struct vhost_blk_info info;
+	unsigned int during;
+	const char *disk;
+	struct rig g;
+
+	backend_need_modules();
+	disk = nullb_create(&(struct nullb){
+		.name = "poll", .queues = 2, .poll_queues = 1,
+	});
+	rig_open(&g, disk, NULL);
+	memset(g.data, 0, RIG_DATA);
+	during = read_until_end_of(&g, flip_poll_queues(40));
+	ktap_msg("%u reads while poll queues changed 40 times", during);
+	EXPECT(during > 40);
+	rig_info(&g, &info);
+	EXPECT_EQ(info.nr_poll_hctx, 1);
+	EXPECT_EQ(nullb_set("poll", "poll_queues", "0"), 0);
+	rig_info(&g, &info);
+	EXPECT_EQ(info.nr_poll_hctx, 0);
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+}
+
+static void null_blk_with_a_timer_completes(void)
+{
+	const char *disk;
+
+	backend_need_modules();
+	disk = nullb_create(&(struct nullb){
+		.name = "timer", .irqmode = 2, .completion_nsec = 1000000,
+	});
+	serves(disk, disk, 0, VHOST_BLK_ENGINE_MQ);
+}
+
+static void the_engine_can_be_chosen(void)
+{
+	struct vhost_blk_info info;
+	const char *disk;
+	struct rig g;
+
+	backend_need_modules();
+	disk = nullb_create(&(struct nullb){ .name = "mq" });
+	rig_open(&g, disk, &(struct rig_opts){
+		.mode = VHOST_POLL_MODE_BUSY, .engine = VHOST_BLK_ENGINE_BIO,
+	});
+	rig_info(&g, &info);
+	EXPECT_EQ(info.engine, VHOST_BLK_ENGINE_BIO);
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+}
+
+static void a_scheduler_is_kept_unless_told_otherwise(void)
+{
+	char path[128];
+	const char *disk;
+	struct vhost_blk_info info;
+	struct vhost_blk_stats st;
+	struct rig g;
+
+	backend_need_modules();
+	disk = nullb_create(&(struct nullb){ .name = "sched" });
+	snprintf(path, sizeof(path), "/sys/block/%s/queue/scheduler", disk + 5);
+	run_command("modprobe -q mq-deadline");
+	if (write_text(path, "mq-deadline"))
+		ktap_skip("no mq-deadline in this kernel");
+	serves(disk, disk, 0, VHOST_BLK_ENGINE_BIO);
+
+	rig_open(&g, disk, &(struct rig_opts){
+		.mode = VHOST_POLL_MODE_BUSY,
+		.flags = VHOST_BLK_BACKEND_BYPASS_SCHEDULER,
+	});
+	rig_info(&g, &info);
+	EXPECT_EQ(info.engine, VHOST_BLK_ENGINE_MQ);
+	rig_check_works(&g, 0, 0);
+	/* Nothing went through a worker, and so through the scheduler. */
+	rig_stats(&g, 0, &st);
+	EXPECT(st.reads + st.writes > 0);
+	EXPECT_EQ(st.punted, st.flushes);
+	rig_close(&g);
+}
+
+static void loop_is_served(void)
+{
+	const char *disk;
+
+	backend_need_modules();
+	disk = loop_create(16);
+	serves(disk, disk, 0, 0);
+}
+
+static void brd_gets_bio(void)
+{
+	const char *disk;
+
+	backend_need_modules();
+	disk = brd_create();
+	serves(disk, disk, 0, VHOST_BLK_ENGINE_BIO);
+}
+
+static void dm_linear_gets_bio(void)
+{
+	const char *below, *disk;
+
+	backend_need_modules();
+	below = nullb_create(&(struct nullb){ .name = "dm" });
+	disk = dm_linear_create("lin", below, 65536);
+	serves(disk, below, 8 * 512, VHOST_BLK_ENGINE_BIO);
+}
+
+/* As when a snapshot of a volume is taken: its new table knows no NOWAIT. */
+static void a_stack_that_loses_nowait_is_served_on(void)
+{
+	const char *below, *disk;
+	struct vhost_blk_stats st;
+	struct rig g;
+
+	backend_need_modules();
+	if (run_command("modprobe -q dm_delay"))
+		ktap_skip("no dm_delay in this kernel");
+	below = nullb_create(&(struct nullb){ .name = "nowait" });
+	disk = dm_linear_create("nowait", below, 65536);
+	rig_open(&g, disk, NULL);
+	rig_check_works(&g, 0, 0);
+	dm_replace("nowait", "delay", below, 65536, " 0");
+	rig_check_works(&g, 0, 0);
+	rig_stats(&g, 0, &st);
+	EXPECT_EQ(st.errors, 0);
+	EXPECT(st.punted > st.flushes);
+	rig_close(&g);
+}
+
+static void a_partition_is_served_in_its_place(void)
+{
+	const char *disk, *part;
+	struct rig g;
+
+	backend_need_modules();
+	disk = nullb_create(&(struct nullb){ .name = "part" });
+	part = partition_create(disk, 2048, 8192);
+	serves(part, disk, 2048 * 512, 0);
+
+	rig_open(&g, part, NULL);
+	EXPECT_EQ(g.dev.capacity, 8192);
+	EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_OUT, 8192, g.data, 512),
+		  VIRTIO_BLK_S_IOERR);
+	rig_close(&g);
+}
+
+static void a_raw_file_gets_file(void)
+{
+	const char *file;
+
+	backend_need_modules();
+	file = file_create(16);
+	serves(file, file, 0, VHOST_BLK_ENGINE_FILE);
+}
+
+static void a_raw_file_on_a_file_system_gets_file(void)
+{
+	const char *disk, *file = "/mnt/vbt/disk.img";
+
+	backend_need_modules();
+	disk = nullb_create(&(struct nullb){ .name = "fs", .size_mb = 64 });
+	if (run_command("mkdir -p /mnt/vbt 2>/dev/null") ||
+	    run_command("mkfs.ext4 -q -F %s 2>/dev/null", disk) ||
+	    run_command("mount %s /mnt/vbt 2>/dev/null", disk))
+		ktap_skip("no ext4 here");
+	EXPECT(!run_command("truncate -s 8M %s", file));
+	serves(file, file, 0, VHOST_BLK_ENGINE_FILE);
+	EXPECT(!run_command("umount /mnt/vbt && rmdir /mnt/vbt"));
+}
+
+static void umount_cleanup(void)
+{
+	run_command("umount -q /mnt/vbt 2>/dev/null; rmdir /mnt/vbt 2>/dev/null");
+	backend_cleanup();
+}
+
+/* Only one that says it is for tests: others hold somebody's data. */
+static void nvme_gets_mq(void)
+{
+	const char *disk = getenv("PVIO_TEST_NVME");
+
+	backend_need_modules();
+	if (!disk)
+		ktap_skip("PVIO_TEST_NVME names no NVMe disk to overwrite");
+	serves(disk, disk, 0, VHOST_BLK_ENGINE_MQ);
+}
+
+#define TEST(f) { .name = #f, .run = f }
+
+int main(int argc, char **argv)
+{
+	static const struct ktap_test tests[] = {
+		TEST(null_blk_gets_mq),
+		TEST(null_blk_with_poll_queues_is_polled),
+		TEST(poll_queues_go_and_come_back_under_reads),
+		TEST(null_blk_with_a_timer_completes),
+		TEST(the_engine_can_be_chosen),
+		TEST(a_scheduler_is_kept_unless_told_otherwise),
+		TEST(loop_is_served),
+		TEST(brd_gets_bio),
+		TEST(dm_linear_gets_bio),
+		TEST(a_stack_that_loses_nowait_is_served_on),
+		TEST(a_partition_is_served_in_its_place),
+		TEST(a_raw_file_gets_file),
+		TEST(a_raw_file_on_a_file_system_gets_file),
+		TEST(nvme_gets_mq),
+		TEST(requests_beyond_the_limits_are_served),
+	};
+
+	return ktap_main(argc, argv, tests, KTAP_COUNT(tests),
+			 umount_cleanup);
+}

@@ -1,0 +1,544 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Life and death: vrings stop and go on exactly, backends come and go under
+ * I/O, owners die at any moment, modules are unloaded: requests end once,
+ * never hang, and nothing is left behind.  Loops are short unless FULL=1.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "module.h"
+#include "rig.h"
+
+#define SLOTS		64
+#define UNLOAD_TRIES	100000
+#define OPENS_IN_A_ROW	256
+
+static unsigned int loops(unsigned int few)
+{
+	return ktap_full() ? 200 : few;
+}
+
+static const char *disk_named(const char *name)
+{
+	backend_need_modules();
+	return nullb_create(&(struct nullb){ .name = name, .irqmode = 2,
+					     .completion_nsec = 200000 });
+}
+
+static void offer_writes(struct rig *g, struct rig_req **req, unsigned int n)
+{
+	unsigned int i;
+
+	for (i = 0; i < n; i++) {
+		rig_pattern(g->data + i * 4096, 4096, i);
+		/* holes between them, so that they stay apart */
+		req[i] = rig_queue(g, 0, VIRTIO_BLK_T_OUT, i * 16,
+				   g->data + i * 4096, 4096);
+	}
+	rig_kick(g, 0);
+}
+
+static void expect_writes(const char *disk, struct rig_req **req,
+			  unsigned int n)
+{
+	u8 seen[4096];
+	unsigned int i;
+
+	for (i = 0; i < n; i++) {
+		EXPECT(req[i]->done);
+		EXPECT_EQ(*req[i]->status, VIRTIO_BLK_S_OK);
+		backend_read(disk, i * 16 * 512, seen, sizeof(seen));
+		EXPECT(rig_pattern_ok(seen, sizeof(seen), i));
+	}
+}
+
+/* A stopped vring has given back all it took, and says where it stands. */
+static u16 stop_exactly(struct rig *g)
+{
+	struct vhost_blk_stats st;
+	u16 base;
+
+	EXPECT_EQ(vdev_stop(&g->dev, &g->ring[0], &base), 0);
+	EXPECT_EQ(base, g->ring[0].vr.used->idx);
+	rig_stats(g, 0, &st);
+	EXPECT_EQ(st.inflight, 0);
+	return base;
+}
+
+static void resume_at(struct rig *g, u16 base)
+{
+	EXPECT_EQ(vblk_set_ring(g->dev.fd, &g->ring[0], base), 0);
+	EXPECT_EQ(vblk_start(g->dev.fd, 0), 0);
+	ring_kick_always(&g->ring[0]);
+}
+
+static void stop_and_resume_lose_and_repeat_nothing(void)
+{
+	const char *disk = disk_named("stop");
+	unsigned int i, rounds = loops(20);
+	struct rig_req *req[SLOTS];
+	struct rig g;
+	u16 base;
+
+	rig_open(&g, disk, NULL);
+	for (i = 0; i < rounds; i++) {
+		offer_writes(&g, req, SLOTS);
+		base = stop_exactly(&g);
+		usleep(100);
+		EXPECT_EQ(base, g.ring[0].vr.used->idx);
+		resume_at(&g, base);
+		rig_wait(&g, 0);
+		expect_writes(disk, req, SLOTS);
+	}
+	rig_close(&g);
+}
+
+static void a_stopped_vring_is_left_alone(void)
+{
+	const char *disk = disk_named("stop");
+	struct rig_req *req[SLOTS];
+	struct rig g;
+	u16 base;
+
+	rig_open(&g, disk, NULL);
+	base = stop_exactly(&g);
+	offer_writes(&g, req, 8);
+	ring_kick_always(&g.ring[0]);
+	sleep_ms(20);
+	EXPECT(!ring_has_used(&g.ring[0]));
+	resume_at(&g, base);
+	rig_wait(&g, 0);
+	expect_writes(disk, req, 8);
+	rig_close(&g);
+}
+
+static void another_device_goes_on_where_one_stopped(void)
+{
+	const char *disk = disk_named("move");
+	struct rig_req *req[SLOTS];
+	struct vdev next;
+	struct rig g;
+	int fd;
+	u16 base;
+
+	rig_open(&g, disk, NULL);
+	offer_writes(&g, req, SLOTS);
+	base = stop_exactly(&g);
+	vdev_close(&g.dev);
+
+	fd = open(disk, O_RDWR | O_CLOEXEC);
+	EXPECT_EQ(vdev_open_kernel(&next, &g.mem, fd, 0, 0, VDEV_FEATURES), 0);
+	close(fd);
+	next.poller[0] = g.poller[0];
+	EXPECT_EQ(vblk_set_vring(next.fd, 0, g.poller[0], VHOST_BLK_HCTX_AUTO,
+				 0), 0);
+	g.dev = next;
+	resume_at(&g, base);
+	rig_wait(&g, 0);
+	expect_writes(disk, req, SLOTS);
+	rig_close(&g);
+}
+
+static void the_backend_is_replaced_under_io(void)
+{
+	const char *one = disk_named("one"), *two = disk_named("two");
+	unsigned int i, rounds = loops(10);
+	struct rig_req *req[SLOTS];
+	int fd[2];
+	struct rig g;
+
+	fd[0] = open(one, O_RDWR | O_CLOEXEC);
+	fd[1] = open(two, O_RDWR | O_CLOEXEC);
+	rig_open(&g, one, NULL);
+	for (i = 1; i <= rounds; i++) {
+		offer_writes(&g, req, SLOTS);
+		EXPECT_EQ(vblk_set_backend(g.dev.fd, fd[i & 1], 0, 0), 0);
+		rig_wait(&g, 0);
+		/* whatever came after goes to the new one */
+		offer_writes(&g, req, SLOTS);
+		rig_wait(&g, 0);
+		expect_writes(i & 1 ? two : one, req, SLOTS);
+	}
+	EXPECT_EQ(vblk_set_backend(g.dev.fd, -1, 0, 0), 0);
+	EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_IN, 0, g.data, 4096),
+		  VIRTIO_BLK_S_IOERR);
+	EXPECT_EQ(vblk_set_backend(g.dev.fd, fd[0], 0, 0), 0);
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+}
+
+static void a_deleted_null_blk_gives_errors_and_no_hang(void)
+{
+	unsigned int i, j, rounds = loops(5);
+	struct rig_req *req[SLOTS];
+	struct vhost_blk_info info;
+	const char *disk;
+	struct rig g;
+
+	for (i = 0; i < rounds; i++) {
+		disk = disk_named("gone");
+		rig_open(&g, disk, &(struct rig_opts){
+			.mode = i % 3, .engine = i % 2 ? VHOST_BLK_ENGINE_BIO :
+				VHOST_BLK_ENGINE_AUTO,
+		});
+		offer_writes(&g, req, SLOTS);
+		usleep(i * 37 % 400);
+		nullb_delete("gone");
+		rig_wait(&g, 0);
+		for (j = 0; j < SLOTS; j++)
+			EXPECT(*req[j]->status <= VIRTIO_BLK_S_IOERR);
+		EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_OUT, 0, g.data, 4096),
+			  VIRTIO_BLK_S_IOERR);
+		/* what is known of its contexts went with the driver's part */
+		rig_info(&g, &info);
+		EXPECT_EQ(info.nr_hctx, 0);
+		EXPECT(vblk_set_vring(g.dev.fd, 0, g.poller[0], 0, 0) < 0);
+		rig_close(&g);
+	}
+}
+
+static void a_detached_loop_and_a_cut_file_do_not_hang(void)
+{
+	struct rig_req *req[SLOTS];
+	unsigned int i;
+	const char *disk, *file;
+	struct rig g;
+
+	backend_need_modules();
+	disk = loop_create(16);
+	rig_open(&g, disk, NULL);
+	offer_writes(&g, req, SLOTS);
+	loop_detach(disk);
+	rig_wait(&g, 0);
+	rig_close(&g);
+
+	file = file_create(16);
+	rig_open(&g, file, NULL);
+	rig_check_works(&g, 0, 0);
+	EXPECT(!truncate(file, 0));
+	for (i = 0; i < 16; i++)
+		EXPECT(rig_io(&g, 0, VIRTIO_BLK_T_IN, i * 64, g.data, 4096) !=
+		       NO_STATUS);
+	rig_close(&g);
+}
+
+static long references(const char *module)
+{
+	char path[128];
+	long n = -1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/sys/module/%s/refcnt", module);
+	f = fopen(path, "r");
+	if (!f)
+		return -1;
+	if (fscanf(f, "%ld", &n) != 1)
+		n = -1;
+	fclose(f);
+	return n;
+}
+
+/* What an owner does until it is killed: starts late enough to be hit early. */
+static void play_for_ever(const char *disk, unsigned int mode)
+{
+	struct rig_req *req[SLOTS];
+	struct rig g;
+	u16 base;
+
+	for (;;) {
+		rig_open(&g, disk, &(struct rig_opts){
+			.mode = mode, .queues = 2,
+			.flags = mode == 1 ? VHOST_BLK_BACKEND_PINNED : 0,
+		});
+		offer_writes(&g, req, SLOTS);
+		vdev_stop(&g.dev, &g.ring[0], &base);
+		resume_at(&g, base);
+		rig_wait(&g, 0);
+		rig_close(&g);
+	}
+}
+
+static void an_owner_killed_at_any_moment_frees_everything(void)
+{
+	const char *disk = disk_named("kill");
+	unsigned int i, rounds = loops(30);
+	long before = references("vhost_blk");
+	long poll_before = references("vhost_poll");
+	struct rig g;
+	int status;
+	pid_t pid;
+
+	for (i = 0; i < rounds; i++) {
+		pid = fork();
+		if (!pid)
+			play_for_ever(disk, i % 3);
+		usleep(rand() % 30000);
+		kill(pid, SIGKILL);
+		EXPECT(waitpid(pid, &status, 0) == pid);
+		EXPECT(WIFSIGNALED(status));
+	}
+	EXPECT_EQ(references("vhost_blk"), before);
+	/* a thread may still be on its way out */
+	for (i = 0; i < 1000 && references("vhost_poll") != poll_before; i++)
+		sleep_ms(5);
+	EXPECT_EQ(references("vhost_poll"), poll_before);
+	/* nobody holds the disk, and it works for the next one */
+	rig_open(&g, disk, NULL);
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+}
+
+static void the_module_stays_while_it_is_used(void)
+{
+	const char *disk = disk_named("mod");
+	struct rig g;
+
+	if (references("vhost_blk") < 0)
+		ktap_skip("vhost_blk is built in");
+	rig_open(&g, disk, NULL);
+	EXPECT(run_command("rmmod vhost_blk 2>/dev/null"));
+	EXPECT(run_command("rmmod vhost_poll 2>/dev/null"));
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+	if (references("vhost_blk"))
+		ktap_skip("somebody else uses vhost_blk");
+	EXPECT(!run_command("rmmod vhost_blk"));
+	EXPECT(access("/dev/vhost-blk", F_OK));
+	backend_need_modules();
+}
+
+/* What the two sides of a race count, in memory of both. */
+struct race {
+	unsigned int opened;
+	unsigned int missing;
+};
+
+/*
+ * Most of the time it has the device open, so that unloading has to hit.  Now and
+ * then it rests, as on two CPUs it can be in the way for ever.
+ */
+static void hammer_open(struct race *race)
+{
+	struct vhost_blk_info info;
+	int fd;
+
+	for (;;) {
+		fd = open("/dev/vhost-blk", O_RDWR | O_CLOEXEC);
+		if (fd < 0) {
+			__atomic_add_fetch(&race->missing, 1, __ATOMIC_RELAXED);
+			sched_yield();
+			continue;
+		}
+		vblk_info(fd, &info);
+		close(fd);
+		if (__atomic_add_fetch(&race->opened, 1, __ATOMIC_RELAXED) %
+		    OPENS_IN_A_ROW == 0)
+			sleep_ms(1);
+	}
+}
+
+static unsigned int count(const unsigned int *counter)
+{
+	return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
+
+/* Not before the other side has opened it since; false if it never does. */
+static bool unload_after_an_open(struct race *race, unsigned int *busy)
+{
+	unsigned int opened = count(&race->opened);
+	unsigned int tries;
+
+	while (count(&race->opened) == opened)
+		sched_yield();
+	for (tries = 0; tries < UNLOAD_TRIES; tries++) {
+		if (!unload_module("vhost_blk"))
+			return true;
+		++*busy;
+		sched_yield();
+	}
+	return false;
+}
+
+static void unload_races_with_open(void)
+{
+	unsigned int i, missing, busy = 0, rounds = loops(10);
+	struct race *race;
+	int status;
+	pid_t pid;
+
+	backend_need_modules();
+	if (references("vhost_blk"))
+		ktap_skip("vhost_blk is built in, or in use");
+	race = mmap(NULL, sizeof(*race), PROT_READ | PROT_WRITE,
+		    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	EXPECT(race != MAP_FAILED);
+	pid = fork();
+	if (!pid)
+		hammer_open(race);
+	for (i = 0; i < rounds; i++) {
+		EXPECT(unload_after_an_open(race, &busy));
+		EXPECT(!module_loaded("vhost_blk"));
+		/* the other side has seen it gone, and tries on */
+		missing = count(&race->missing);
+		while (count(&race->missing) == missing)
+			sched_yield();
+		backend_need_modules();
+	}
+	kill(pid, SIGKILL);
+	EXPECT(waitpid(pid, &status, 0) == pid);
+	ktap_msg("unloaded %u times, refused %u times, opened %u times",
+		 rounds, busy, race->opened);
+	/* else it was no race */
+	EXPECT(busy);
+	EXPECT_EQ(references("vhost_blk"), 0);
+}
+
+static void cpu_online(unsigned int cpu, const char *on)
+{
+	char path[96];
+
+	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u/online",
+		 cpu);
+	if (write_text(path, on))
+		ktap_skip("no CPU can go offline here");
+}
+
+static void io_goes_on_when_the_pollers_cpu_goes_offline(void)
+{
+	const char *disk = disk_named("cpu");
+	unsigned int mode;
+	struct rig_req *req[SLOTS];
+	struct rig g;
+
+	if (!last_cpu())
+		ktap_skip("one CPU");
+	for (mode = 0; mode < 3; mode++) {
+		rig_open(&g, disk, &(struct rig_opts){ .mode = mode });
+		offer_writes(&g, req, SLOTS);
+		cpu_online(last_cpu(), "0");
+		rig_wait(&g, 0);
+		offer_writes(&g, req, SLOTS);
+		rig_wait(&g, 0);
+		cpu_online(sysconf(_SC_NPROCESSORS_CONF) - 1, "1");
+		offer_writes(&g, req, SLOTS);
+		rig_wait(&g, 0);
+		expect_writes(disk, req, SLOTS);
+		rig_close(&g);
+	}
+}
+
+#define LATE_AT		(2UL << 20)	/* of the data: not touched before */
+#define LATE_LEN	65536
+
+static int serve_faults(void *at, size_t len)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register reg = {
+		.range = { (uintptr_t)at, len },
+		.mode = UFFDIO_REGISTER_MODE_MISSING,
+	};
+	int fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0 || ioctl(fd, UFFDIO_API, &api))
+		ktap_skip("no userfaultfd here");
+	EXPECT(!ioctl(fd, UFFDIO_REGISTER, &reg));
+	return fd;
+}
+
+/* A worker waits for the owner: not the poller, nor a ring of somebody else. */
+static void an_owner_late_with_its_memory_holds_nobody_else(void)
+{
+	struct vhost_poll_stats before, after;
+	struct uffdio_zeropage zero = { 0 };
+	struct rig g, other;
+	struct pollfd p;
+	struct rig_req *req;
+	unsigned int i;
+
+	rig_open(&g, disk_named("late"), NULL);
+	rig_open(&other, disk_named("other"),
+		 &(struct rig_opts){ .share_poller = g.poller[0] });
+	zero.range.start = (uintptr_t)g.data + LATE_AT;
+	zero.range.len = LATE_LEN;
+	p.fd = serve_faults(g.data + LATE_AT, LATE_LEN);
+	p.events = POLLIN;
+	req = rig_queue(&g, 0, VIRTIO_BLK_T_IN, 0, g.data + LATE_AT, LATE_LEN);
+	rig_kick(&g, 0);
+	EXPECT_EQ(poll(&p, 1, RIG_TIMEOUT_MS), 1);
+	EXPECT_EQ(p.revents, POLLIN);
+
+	EXPECT_EQ(poller_stats(g.poller[0], &before), 0);
+	for (i = 0; i < 50; i++)
+		rig_check_works(&other, 0, 0);
+	EXPECT_EQ(vblk_stop(other.dev.fd, 0), 0);
+	EXPECT_EQ(vblk_start(other.dev.fd, 0), 0);
+	rig_check_works(&other, 0, 0);
+	EXPECT_EQ(poller_stats(g.poller[0], &after), 0);
+	EXPECT(after.work > before.work);
+	EXPECT(!ring_has_used(&g.ring[0]));
+
+	EXPECT(!ioctl(p.fd, UFFDIO_ZEROPAGE, &zero));
+	rig_wait(&g, 0);
+	EXPECT_EQ(*req->status, VIRTIO_BLK_S_OK);
+	close(p.fd);
+	rig_close(&other);
+	rig_close(&g);
+}
+
+static void modes_change_under_io(void)
+{
+	const char *disk = disk_named("mode");
+	unsigned int i, rounds = loops(30);
+	struct rig_req *req[SLOTS];
+	struct rig g;
+
+	rig_open(&g, disk, NULL);
+	for (i = 0; i < rounds; i++) {
+		offer_writes(&g, req, SLOTS);
+		EXPECT_EQ(poller_set_mode(g.poller[0], i % 3), 0);
+		rig_wait(&g, 0);
+	}
+	expect_writes(disk, req, SLOTS);
+	rig_close(&g);
+}
+
+static void cleanup(void)
+{
+	run_command("cd /sys/devices/system/cpu; for f in */online; do echo 1 >$f; done");
+	backend_cleanup();
+}
+
+#define TEST(f) { .name = #f, .run = f, .limit = 1200 }
+
+int main(int argc, char **argv)
+{
+	static const struct ktap_test tests[] = {
+		TEST(stop_and_resume_lose_and_repeat_nothing),
+		TEST(a_stopped_vring_is_left_alone),
+		TEST(another_device_goes_on_where_one_stopped),
+		TEST(the_backend_is_replaced_under_io),
+		TEST(a_deleted_null_blk_gives_errors_and_no_hang),
+		TEST(a_detached_loop_and_a_cut_file_do_not_hang),
+		TEST(an_owner_killed_at_any_moment_frees_everything),
+		TEST(an_owner_late_with_its_memory_holds_nobody_else),
+		TEST(modes_change_under_io),
+		TEST(io_goes_on_when_the_pollers_cpu_goes_offline),
+		TEST(the_module_stays_while_it_is_used),
+		TEST(unload_races_with_open),
+	};
+
+	return ktap_main(argc, argv, tests, KTAP_COUNT(tests), cleanup);
+}

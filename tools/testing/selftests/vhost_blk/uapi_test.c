@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The ioctls of /dev/vhost-blk: what is refused, and with which error; and
+ * that what was refused changed nothing.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <linux/vhost.h>
+
+#include "rig.h"
+
+/* 0 or -errno. */
+static int ctl(int fd, unsigned long cmd, void *arg)
+{
+	return ioctl(fd, cmd, arg) < 0 ? -errno : 0;
+}
+
+static int open_device(void)
+{
+	int fd;
+
+	backend_need_modules();
+	fd = open("/dev/vhost-blk", O_RDWR | O_CLOEXEC);
+	EXPECT(fd >= 0);
+	return fd;
+}
+
+static int open_owned(void)
+{
+	int fd = open_device();
+
+	EXPECT_EQ(ctl(fd, VHOST_SET_OWNER, NULL), 0);
+	return fd;
+}
+
+static int open_disk(void)
+{
+	const char *disk;
+	int fd;
+
+	backend_need_modules();
+	disk = nullb_create(&(struct nullb){ .name = "api" });
+	fd = open(disk, O_RDWR | O_CLOEXEC);
+	EXPECT(fd >= 0);
+	return fd;
+}
+
+static void only_root_may_open_it(void)
+{
+	int status;
+	pid_t pid;
+
+	close(open_device());
+	pid = fork();
+	if (!pid) {
+		if (setgid(65534) || setuid(65534))
+			_exit(2);
+		_exit(open("/dev/vhost-blk", O_RDWR) < 0 && errno == EACCES ?
+		      0 : 1);
+	}
+	EXPECT(waitpid(pid, &status, 0) == pid);
+	EXPECT_EQ(status, 0);
+}
+
+static void nothing_works_before_set_owner(void)
+{
+	struct vhost_blk_backend b = { .size = sizeof(b), .fd = -1 };
+	int fd = open_device();
+
+	EXPECT_EQ(ctl(fd, VHOST_BLK_SET_BACKEND, &b), -EPERM);
+	EXPECT_EQ(vblk_start(fd, 0), -EPERM);
+	EXPECT_EQ(vblk_set_vring(fd, 0, 0, VHOST_BLK_HCTX_AUTO, 0), -EPERM);
+	EXPECT_EQ(ctl(fd, VHOST_SET_OWNER, NULL), 0);
+	EXPECT_EQ(ctl(fd, VHOST_SET_OWNER, NULL), -EBUSY);
+	close(fd);
+}
+
+static void unknown_ioctls_are_refused(void)
+{
+	int fd = open_owned();
+
+	EXPECT_EQ(ctl(fd, _IO(VHOST_BLK_IOC, 0xBF), NULL), -ENOTTY);
+	EXPECT_EQ(ctl(fd, _IO('x', 1), NULL), -ENOTTY);
+	close(fd);
+}
+
+/* A structure that is longer than ours, with or without news in its tail. */
+struct longer_backend {
+	struct vhost_blk_backend b;
+	u64 tail;
+	u8 more[8192];
+};
+
+static void structures_grow_as_in_openat2(void)
+{
+	struct longer_backend l = {
+		.b = { .size = offsetof(struct longer_backend, more),
+		       .fd = open_disk() },
+	};
+	int fd = open_owned();
+
+	EXPECT_EQ(ctl(fd, VHOST_BLK_SET_BACKEND, &l), 0);
+	l.tail = 1;
+	EXPECT_EQ(ctl(fd, VHOST_BLK_SET_BACKEND, &l), -E2BIG);
+	l.b.size = 4;
+	EXPECT_EQ(ctl(fd, VHOST_BLK_SET_BACKEND, &l), -EINVAL);
+	l.b.size = 0;
+	EXPECT_EQ(ctl(fd, VHOST_BLK_SET_BACKEND, &l), -EINVAL);
+	EXPECT_EQ(ctl(fd, VHOST_BLK_SET_BACKEND, NULL), -EFAULT);
+	close(fd);
+}
+
+/* What newer user space sends: its structures, and so its numbers, are larger. */
+struct longer_info {
+	struct vhost_blk_info i;
+	u64 news[2];
+};
+
+struct longer_stats {
+	struct vhost_blk_stats s;
+	u64 news[2];
+};
+
+static void numbers_need_not_have_our_sizes(void)
+{
+	struct { struct vhost_blk_backend b; u64 news; } b = {
+		.b = { .size = sizeof(b), .fd = open_disk() },
+	};
+	struct longer_stats s = { .s.size = sizeof(s), .news = { 1, 1 } };
+	struct longer_info i = { .i.size = sizeof(i), .news = { 1, 1 } };
+	u32 old_size = offsetof(struct vhost_blk_info, size_max);
+	int fd = open_owned();
+
+	EXPECT_EQ(ctl(fd, _IOW(VHOST_BLK_IOC, 0xB0, typeof(b)), &b), 0);
+	EXPECT_EQ(ctl(fd, _IOWR(VHOST_BLK_IOC, 0xB1, typeof(i)), &i), 0);
+	EXPECT_EQ(i.i.size, sizeof(i.i));
+	EXPECT_EQ(i.news[0] | i.news[1], 0);
+	EXPECT_EQ(ctl(fd, _IOWR(VHOST_BLK_IOC, 0xB4, typeof(s)), &s), 0);
+	EXPECT_EQ(s.s.size, sizeof(s.s));
+	EXPECT_EQ(s.news[0] | s.news[1], 0);
+
+	/* And older user space has less room. */
+	memset(&i, 0x5a, sizeof(i));
+	i.i.size = old_size;
+	EXPECT_EQ(ctl(fd, VHOST_BLK_GET_INFO, &i), 0);
+	EXPECT_EQ(i.i.size, old_size);
+	EXPECT_EQ(i.i.size_max, 0x5a5a5a5a);
+	close(fd);
+}
+
+/* However little there is in them. */
+static void structures_are_no_longer_than_a_page(void)
+{
+	static const unsigned long cmds[] = {
+		VHOST_BLK_SET_BACKEND, VHOST_BLK_SET_VRING,
+		VHOST_BLK_SET_CACHE, VHOST_BLK_GET_INFO, VHOST_BLK_GET_STATS
+	};
+	static const u32 sizes[] = { 4097, 8192, ~0U };
+	struct longer_backend l = { .b.fd = -1 };
+	int fd = open_owned(), disk = open_disk();
+	unsigned int i, j;
+
+	EXPECT_EQ(vblk_set_backend(fd, disk, 0, VHOST_BLK_ENGINE_AUTO), 0);
+	for (i = 0; i < KTAP_COUNT(cmds); i++) {
+		for (j = 0; j < KTAP_COUNT(sizes); j++) {
+			memset(&l, 0, sizeof(l));
+			l.b.size = sizes[j];
+			EXPECT_EQ(ctl(fd, cmds[i], &l), -E2BIG);
+		}
+	}
+	close(fd);
+}
+
+static void unknown_bits_are_refused(void)
+{
+	struct vhost_blk_backend b = { .size = sizeof(b), .fd = open_disk() };
+	struct vhost_blk_cache c = { .size = sizeof(c), .writeback = 2 };
+	u64 features = 1ULL << 63;
+	int fd = open_owned();
+
+	b.flags = 1U << 31;
+	EXPECT_EQ(ctl(fd, VHOST_BLK_SET_BACKEND, &b), -EINVAL);
+	b.flags = 0;
+	b.engine = 77;
+	EXPECT_EQ(ctl(fd, VHOST_BLK_SET_BACKEND, &b), -EINVAL);
+	b.engine = 0;
+	b.pad = 1;
+	EXPECT_EQ(ctl(fd, VHOST_BLK_SET_BACKEND, &b), -EINVAL);
+	b.pad = 0;
+	EXPECT_EQ(ctl(fd, VHOST_BLK_SET_BACKEND, &b), 0);
+	EXPECT_EQ(ctl(fd, VHOST_BLK_SET_CACHE, &c), -EINVAL);
+	EXPECT_EQ(ctl(fd, VHOST_SET_FEATURES, &features), -EOPNOTSUPP);
+	close(fd);
+}
+
+static int backend_of(int fd, int backend)
+{
+	return vblk_set_backend(fd, backend, 0, VHOST_BLK_ENGINE_AUTO);
+}
+
+static void only_disks_and_files_are_backends(void)
+{
+	int fd = open_owned(), null = open("/dev/null", O_RDWR);
+	int dir = open("/", O_RDONLY | O_DIRECTORY), pipes[2];
+
+	EXPECT(!pipe(pipes));
+	EXPECT(backend_of(fd, null) < 0);
+	EXPECT(backend_of(fd, dir) < 0);
+	EXPECT(backend_of(fd, pipes[0]) < 0);
+	EXPECT(backend_of(fd, fd) < 0);
+	EXPECT_EQ(backend_of(fd, 9999), -EBADF);
+	EXPECT_EQ(backend_of(fd, -2), -EBADF);
+	close(fd);
+}
+
+static void an_engine_that_cannot_serve_is_refused(void)
+{
+	int fd = open_owned(), image = open(file_create(4), O_RDWR);
+
+	EXPECT_EQ(vblk_set_backend(fd, image, 0, VHOST_BLK_ENGINE_MQ),
+		  -EOPNOTSUPP);
+	EXPECT_EQ(vblk_set_backend(fd, image, 0, VHOST_BLK_ENGINE_BIO),
+		  -EOPNOTSUPP);
+	EXPECT_EQ(vblk_set_backend(fd, image, 0, VHOST_BLK_ENGINE_FILE), 0);
+	close(fd);
+}
+
+static void start_needs_all_that_comes_before(void)
+{
+	int fd = open_owned(), disk = open_disk();
+	struct ring_mem mem;
+	struct ring r;
+	int poller;
+
+	EXPECT(!ring_mem_init(&mem, 1 << 20));
+	EXPECT(!ring_init(&r, &mem, 0, 64, 0));
+	EXPECT(vblk_start(fd, 0) < 0);
+	EXPECT_EQ(backend_of(fd, disk), 0);
+	EXPECT(vblk_start(fd, 0) < 0);
+	EXPECT_EQ(vblk_set_features(fd, FEATURE(VIRTIO_F_VERSION_1)), 0);
+	EXPECT_EQ(vblk_set_mem(fd, &mem), 0);
+	EXPECT(vblk_start(fd, 0) < 0);
+	EXPECT_EQ(vblk_set_ring(fd, &r, 0), 0);
+	EXPECT(vblk_start(fd, 0) < 0);
+	poller = poller_open(last_cpu(), VHOST_POLL_MODE_EVENT, "api");
+	EXPECT(poller >= 0);
+	EXPECT_EQ(vblk_set_vring(fd, 0, poller, VHOST_BLK_HCTX_AUTO, 0), 0);
+	EXPECT_EQ(vblk_start(fd, 0), 0);
+	EXPECT_EQ(vblk_start(fd, 0), -EBUSY);
+	EXPECT_EQ(vblk_stop(fd, 0), 0);
+	EXPECT_EQ(vblk_start(fd, 0), 0);
+	close(fd);
+	close(poller);
+}
+
+static void indices_are_checked(void)
+{
+	static const unsigned int bad[] = {
+		VHOST_BLK_MAX_VRINGS, 65535, 0x7fffffff, 0xffffffff
+	};
+	struct vhost_blk_stats st;
+	unsigned int i;
+	struct rig g;
+
+	backend_need_modules();
+	rig_open(&g, nullb_create(&(struct nullb){ .name = "api" }), NULL);
+	for (i = 0; i < KTAP_COUNT(bad); i++) {
+		EXPECT(vblk_start(g.dev.fd, bad[i]) < 0);
+		EXPECT(vblk_stop(g.dev.fd, bad[i]) < 0);
+		EXPECT(vblk_stats(g.dev.fd, bad[i], &st) < 0);
+		EXPECT(vblk_set_vring(g.dev.fd, bad[i], g.poller[0],
+				      VHOST_BLK_HCTX_AUTO, 0) < 0);
+	}
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+}
+
+static void vrings_want_a_poller_a_context_and_a_weight_that_exist(void)
+{
+	struct rig g;
+	int null = open("/dev/null", O_RDWR);
+	int unbound = open("/dev/vhost-poll", O_RDWR);
+
+	backend_need_modules();
+	rig_open(&g, nullb_create(&(struct nullb){ .name = "api" }),
+		 &(struct rig_opts){ .stopped = true });
+	EXPECT_EQ(vblk_set_ring(g.dev.fd, &g.ring[0], 0), 0);
+	EXPECT(vblk_set_vring(g.dev.fd, 0, -1, VHOST_BLK_HCTX_AUTO, 0) < 0);
+	EXPECT(vblk_set_vring(g.dev.fd, 0, null, VHOST_BLK_HCTX_AUTO, 0) < 0);
+	EXPECT(vblk_set_vring(g.dev.fd, 0, g.dev.fd, VHOST_BLK_HCTX_AUTO,
+			      0) < 0);
+	EXPECT(vblk_set_vring(g.dev.fd, 0, unbound, VHOST_BLK_HCTX_AUTO,
+			      0) < 0);
+	EXPECT(vblk_set_vring(g.dev.fd, 0, g.poller[0], 1000, 0) < 0);
+	EXPECT(vblk_set_vring(g.dev.fd, 0, g.poller[0], VHOST_BLK_HCTX_AUTO,
+			      1001) < 0);
+	EXPECT_EQ(vblk_set_vring(g.dev.fd, 0, g.poller[0],
+				 VHOST_BLK_HCTX_AUTO, 1000), 0);
+	EXPECT_EQ(vblk_start(g.dev.fd, 0), 0);
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+}
+
+static void info_tells_what_the_backend_is(void)
+{
+	struct vhost_blk_info info;
+	struct rig g;
+
+	backend_need_modules();
+	rig_open(&g, nullb_create(&(struct nullb){
+			.name = "api", .size_mb = 8, .blocksize = 4096,
+			.discard = true, .queues = 1,
+		 }), NULL);
+	rig_info(&g, &info);
+	EXPECT_EQ(info.capacity, 8 * 2048);
+	EXPECT_EQ(info.blk_size, 4096);
+	EXPECT_EQ(info.engine, VHOST_BLK_ENGINE_MQ);
+	EXPECT_EQ(info.nr_hctx, 1);
+	EXPECT(info.seg_max >= 1);
+	EXPECT(info.features & FEATURE(VIRTIO_BLK_F_MQ));
+	EXPECT(info.features & FEATURE(VIRTIO_F_VERSION_1));
+	EXPECT(!(info.features & FEATURE(VIRTIO_F_RING_PACKED)));
+	EXPECT(!(info.features & FEATURE(VIRTIO_BLK_F_RO)));
+	EXPECT_EQ(info.features & g.dev.offered, g.dev.offered &
+		  ~FEATURE(26));
+	/* sectors smaller than the device's blocks do not exist */
+	EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_IN, 1, g.data, 4096),
+		  VIRTIO_BLK_S_IOERR);
+	EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_IN, 0, g.data, 512),
+		  VIRTIO_BLK_S_IOERR);
+	rig_check_works(&g, 0, 8);
+	rig_close(&g);
+}
+
+static void serve_until_told(const char *disk, int in, int out)
+{
+	struct rig g;
+	char c;
+
+	rig_open(&g, disk, &(struct rig_opts){ .first_cpu = true });
+	rig_check_works(&g, 0, 0);
+	EXPECT(write(out, "x", 1) == 1);
+	EXPECT(read(in, &c, 1) == 1);
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+	_exit(0);
+}
+
+static void two_processes_serve_two_devices(void)
+{
+	int up[2], down[2], status;
+	const char *one, *two;
+	struct rig g;
+	pid_t pid;
+	char c;
+
+	backend_need_modules();
+	one = nullb_create(&(struct nullb){ .name = "one" });
+	two = nullb_create(&(struct nullb){ .name = "two" });
+	EXPECT(!pipe(up) && !pipe(down));
+	pid = fork();
+	if (!pid)
+		serve_until_told(one, down[0], up[1]);
+	EXPECT(read(up[0], &c, 1) == 1);
+	rig_open(&g, two, NULL);
+	rig_check_works(&g, 0, 0);
+	EXPECT(write(down[1], "x", 1) == 1);
+	EXPECT(waitpid(pid, &status, 0) == pid);
+	EXPECT_EQ(status, 0);
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+}
+
+static void another_process_cannot_use_the_descriptor(void)
+{
+	struct rig g;
+	int status;
+	pid_t pid;
+
+	backend_need_modules();
+	rig_open(&g, nullb_create(&(struct nullb){ .name = "api" }), NULL);
+	pid = fork();
+	if (!pid)
+		_exit(vblk_stop(g.dev.fd, 0) == -EPERM &&
+		      vblk_set_mem(g.dev.fd, &g.mem) == -EPERM ? 0 : 1);
+	EXPECT(waitpid(pid, &status, 0) == pid);
+	EXPECT_EQ(status, 0);
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+}
+
+static void a_running_vring_cannot_be_rearranged(void)
+{
+	struct vhost_vring_state s = { .index = 0, .num = 128 };
+	struct rig g;
+
+	backend_need_modules();
+	rig_open(&g, nullb_create(&(struct nullb){ .name = "api" }), NULL);
+	EXPECT(ctl(g.dev.fd, VHOST_SET_VRING_NUM, &s) < 0);
+	s.num = 7;
+	EXPECT(ctl(g.dev.fd, VHOST_SET_VRING_BASE, &s) < 0);
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+}
+
+#define TEST(f) { .name = #f, .run = f }
+
+int main(int argc, char **argv)
+{
+	static const struct ktap_test tests[] = {
+		TEST(only_root_may_open_it),
+		TEST(nothing_works_before_set_owner),
+		TEST(unknown_ioctls_are_refused),
+		TEST(structures_grow_as_in_openat2),
+		TEST(numbers_need_not_have_our_sizes),
+		TEST(structures_are_no_longer_than_a_page),
+		TEST(unknown_bits_are_refused),
+		TEST(only_disks_and_files_are_backends),
+		TEST(an_engine_that_cannot_serve_is_refused),
+		TEST(start_needs_all_that_comes_before),
+		TEST(indices_are_checked),
+		TEST(vrings_want_a_poller_a_context_and_a_weight_that_exist),
+		TEST(info_tells_what_the_backend_is),
+		TEST(two_processes_serve_two_devices),
+		TEST(another_process_cannot_use_the_descriptor),
+		TEST(a_running_vring_cannot_be_rearranged),
+	};
+
+	return ktap_main(argc, argv, tests, KTAP_COUNT(tests),
+			 backend_cleanup);
+}

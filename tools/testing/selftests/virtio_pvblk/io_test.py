@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Data arrives, in every mode, at every depth, with every kind of ring."""
+
+import os
+import unittest
+from pathlib import Path
+
+from pvblk import FILE_SYSTEMS, FIO, Disk, GuestCase
+from pvlab import ktap
+
+MIB = 1 << 20
+
+
+class Io(GuestCase):
+    # One disk of each kind of ring; the first is the one for everything else.
+    KINDS = {
+        "plain": {},
+        "no event index": {"event_idx": False},
+        "neither": {"event_idx": False, "indirect_desc": False, "queue_size": 16},
+        "packed": {"packed": True},
+        "legacy": {"disable_modern": True, "disable_legacy": False, "indirect_desc": False},
+    }
+
+    @classmethod
+    def disks(cls):
+        cls.backing = cls.file("fs", "400M")
+        return [
+            Disk.qemu(cls.file(f"r{i}", "32M"), num_queues=2 - i % 2, serial=f"r{i}", **kind)
+            for i, kind in enumerate(cls.KINDS.values())
+        ] + [Disk.qemu(cls.backing, num_queues=2, serial="fs")]
+
+    def setUp(self):
+        self.disk = self.take("vda")
+
+    def test_every_ring(self):
+        for name, kind in zip(("vdb", "vdc", "vdd", "vde"), list(self.KINDS)[1:], strict=True):
+            disk = self.take(name)
+            for mode in ("busy", "irq"):
+                with self.subTest(f"{kind}, {mode}"):
+                    self.mode(disk, mode)
+                    self.verify(disk, "--iodepth=32", "1M")
+
+    @unittest.skipUnless(os.environ.get("FULL"), "FULL=1 runs it: it takes minutes")
+    def test_iopoll(self):
+        self.give_all()
+        self.sh("rmmod virtio_pvblk")
+        self.guest.modprobe("virtio_pvblk", "poll_queues=1")
+        disk = self.take("vda")
+        with self.counting(disk) as grown:
+            self.verify(disk, "--hipri=1 --iodepth=8", "1M")
+        self.assertGreater(grown["hits"], 0)
+        self.assertEqual(grown["submitted"], grown["completed"])
+
+    def test_verify_in_every_mode(self):
+        for mode in ("irq", "adaptive", "busy"):
+            for depth in (1, 32):
+                with self.subTest(f"{mode}, depth {depth}"):
+                    self.mode(self.disk, mode)
+                    self.verify(self.disk, f"--iodepth={depth}", "2M")
+
+    def test_modes_change_under_io(self):
+        flip = (
+            "for i in 1 2 3; do for m in busy irq adaptive; do "
+            f"echo $m >/sys/block/{self.disk}/pvblk/mode; sleep 0.1; done; done"
+        )
+        with self.io_beside(self.disk, "--rw=randwrite --verify=crc32c") as io:
+            self.sh(flip)
+        self.assertEqual(io.err, 0)
+        counted = self.counters(self.disk)
+        self.assertEqual(counted["submitted"], counted["completed"])
+
+    def test_busy_takes_no_interrupt(self):
+        for depth in (1, 8):
+            with self.subTest(f"depth {depth}"), self.no_interrupts(self.disk) as grown:
+                self.sh(
+                    f"{FIO} --filename=/dev/{self.disk} --rw=randread --bs=4k "
+                    f"--iodepth={depth} --size=2M"
+                )
+            self.assertGreaterEqual(grown["completed"], 512)
+            self.assertGreater(grown["hits"], 0)
+
+    def test_irq_does_not_poll(self):
+        self.mode(self.disk, "irq")
+        with self.counting(self.disk) as grown:
+            self.sh(
+                f"{FIO} --filename=/dev/{self.disk} --rw=randread --bs=4k --iodepth=4 --size=2M"
+            )
+        self.assertGreater(grown["interrupts"], 0)
+        # what was attached when the mode changed may look once more
+        self.assertLessEqual(grown["polls"], 2)
+
+    def test_adaptive_without_time_to_poll_sleeps(self):
+        self.mode(self.disk, "adaptive")
+        self.sh(f"echo 0 >/sys/block/{self.disk}/pvblk/poll_max_us")
+        with self.counting(self.disk) as grown:
+            self.sh(
+                f"{FIO} --filename=/dev/{self.disk} --rw=randread --bs=4k --iodepth=4 --size=2M"
+            )
+        self.assertGreater(grown["interrupts"], 0)
+        self.assertLess(grown["hits"], grown["completed"])
+
+    def test_idle_does_nothing(self):
+        for mode in ("adaptive", "busy"):
+            with self.subTest(mode):
+                self.mode(self.disk, mode)
+                self.verify(self.disk, "--iodepth=4", "1M")
+                self.sh("sleep 0.5")
+                with self.counting(self.disk) as grown:
+                    self.sh("sleep 1")
+                self.assertEqual(set(grown.values()), {0}, grown)
+
+    def test_kicks_add_up(self):
+        with self.counting(self.disk) as grown:
+            self.verify(self.disk, "--iodepth=16", "2M")
+        kicks = grown["kicks_sent"] + grown["kicks_saved"]
+        self.assertGreater(grown["kicks_sent"], 0)
+        self.assertLessEqual(kicks, grown["submitted"] + 1)
+
+    def test_bad_words_are_refused(self):
+        where = f"/sys/block/{self.disk}/pvblk"
+        self.assertNotEqual(self.status(f"echo fast >{where}/mode"), 0)
+        self.assertNotEqual(self.status(f"echo 9999999 >{where}/poll_max_us"), 0)
+
+    def on_the_big_disk(self):
+        # busybox has one that cannot write zeroes
+        self.guest.put("/bin/ul-blkdiscard", Path("/usr/sbin/blkdiscard"))
+        self.sh("chmod 755 /bin/ul-blkdiscard")
+        self.fs = self.take("vdf")
+        self.mode(self.fs, "busy")
+
+    def used(self):
+        return self.backing.stat().st_blocks * 512
+
+    @unittest.skipUnless(os.environ.get("FULL"), "FULL=1 runs it: it takes minutes")
+    def test_file_systems(self):
+        self.on_the_big_disk()
+        for fs in FILE_SYSTEMS:
+            with self.subTest(fs):
+                self.file_system(self.fs, fs)
+
+    def test_discard(self):
+        self.on_the_big_disk()
+        self.sh(f"dd if=/dev/urandom of=/dev/{self.fs} bs=1M count=16 oflag=direct 2>/dev/null")
+        full = self.used()
+        self.sh(f"ul-blkdiscard -o {4 * MIB} -l {8 * MIB} /dev/{self.fs}")
+        self.assertEqual(full - self.used(), 8 * MIB)
+        with open(self.backing, "rb") as f:
+            f.seek(4 * MIB)
+            self.assertEqual(f.read(8 * MIB), bytes(8 * MIB))
+            self.assertNotEqual(f.read(4096), bytes(4096))
+
+    def test_write_zeroes(self):
+        self.on_the_big_disk()
+        self.sh(f"dd if=/dev/urandom of=/dev/{self.fs} bs=1M count=8 oflag=direct 2>/dev/null")
+        self.sh(f"ul-blkdiscard -z -o {MIB} -l {2 * MIB} /dev/{self.fs}")
+        with open(self.backing, "rb") as f:
+            self.assertNotEqual(f.read(4096), bytes(4096))
+            f.seek(MIB)
+            self.assertEqual(f.read(2 * MIB), bytes(2 * MIB))
+            self.assertNotEqual(f.read(4096), bytes(4096))
+
+    def test_flush_reaches_the_device(self):
+        with self.counting(self.disk) as grown:
+            self.sh(f"{FIO} --filename=/dev/{self.disk} --rw=write --bs=4k --size=8k --end_fsync=1")
+        # two writes, and the flush
+        self.assertGreaterEqual(grown["completed"], 3)
+
+
+if __name__ == "__main__":
+    ktap.main()

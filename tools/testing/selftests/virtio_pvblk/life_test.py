@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Devices that come, go, grow, stop answering, all under I/O."""
+
+import os
+import threading
+import time
+
+from pvblk import DRIVER, Disk, GuestCase
+from pvlab import ktap
+
+LOOPS = 20 if os.environ.get("FULL") else 2
+SUCCESSES = "/sys/power/suspend_stats/success"
+
+
+class Life(GuestCase):
+    qemu_args = ("-device", "pcie-root-port,id=rp0,chassis=1,slot=1")
+
+    @classmethod
+    def disks(cls):
+        return [Disk.qemu(cls.file(f"d{i}"), num_queues=2, serial=f"serial-{i}") for i in range(2)]
+
+    def throttle(self, disk, bps):
+        """QEMU serves DISK (disk0) with so many bytes a second, 0 for no limit."""
+        path = f"/machine/peripheral/{disk}/virtio-backend"
+        line = f"block_set_io_throttle {path} {bps} 0 0 0 0 0"
+        self.assertEqual(self.guest.qmp("human-monitor-command", command_line=line), "")
+
+    def silence(self, disk):
+        """What it has to say now takes it more than an hour."""
+        self.throttle(disk, 1)
+        self.addCleanup(self.throttle, disk, 0)
+
+    def virtio(self, disk):
+        """The name of its device, which has a driver again when the test has ended."""
+        dev = self.sh(f"basename $(readlink -f /sys/block/{disk}/device)")
+        self.addCleanup(self.status, f"echo {dev} >/sys/bus/virtio/drivers/virtio_blk/bind")
+        return dev
+
+    def test_unbind_under_io(self):
+        disk = self.take("vda")
+        dev = self.virtio(disk)
+        for mode in ("busy", "adaptive", "irq"):
+            for _ in range(LOOPS):
+                self.mode(disk, mode)
+                with self.io_beside(disk) as io:
+                    self.sh(f"echo {dev} >{DRIVER}/unbind")
+                    io.wait_end()
+                self.gone(disk, io)
+                self.sh(f"echo {dev} >{DRIVER}/take")
+        self.verify(disk, "--iodepth=8", "1M")
+
+    def test_silent_device_is_waited_for(self):
+        disk = self.take("vda")
+        self.sh(f"echo 500 >/sys/block/{disk}/queue/io_timeout")
+        for mode in ("busy", "irq"):
+            with self.subTest(mode):
+                self.mode(disk, mode)
+                with self.counting(disk) as grown, self.io_beside(disk) as io:
+                    self.silence("disk0")
+                    self.wait_unanswered(disk)
+                    self.throttle("disk0", 0)
+                    io.goes_on()
+                self.assertEqual(io.err, 0)
+                self.assertGreater(grown["timeouts"], 3)
+
+    def test_silent_device_is_removed(self):
+        for mode in ("busy", "irq"):
+            with self.subTest(mode):
+                disk = self.take("vda")
+                dev = self.virtio(disk)
+                self.mode(disk, mode)
+                self.sh(f"echo 500 >/sys/block/{disk}/queue/io_timeout")
+                with self.io_beside(disk) as io:
+                    self.silence("disk0")
+                    self.wait_unanswered(disk)
+                    self.sh(f"echo {dev} >{DRIVER}/unbind")
+                    io.wait_end()
+                # QEMU answers what it holds back when it is reset.
+                self.gone(disk, io)
+                self.throttle("disk0", 0)
+                self.sh(f"echo {dev} >{DRIVER}/take")
+                self.verify(disk, "--iodepth=8", "1M")
+                self.give_all()
+
+    def test_silent_device_is_not_suspended(self):
+        """Nor does it keep the system from going on."""
+        disk = self.take("vda")
+        self.sh(f"echo 500 >/sys/block/{disk}/queue/io_timeout")
+        with self.io_beside(disk) as io:
+            self.silence("disk0")
+            self.wait_unanswered(disk)
+            before = self.sh(f"cat {SUCCESSES}")
+            self.assertNotEqual(self.suspend(), 0)
+            self.assertEqual(self.sh(f"cat {SUCCESSES}"), before)
+            self.throttle("disk0", 0)
+            io.goes_on()
+        self.assertEqual(io.err, 0)
+        self.verify(disk, "--iodepth=8", "1M")
+
+    def plug(self, node, path):
+        """A disk of the serial number `hot`; its name."""
+        file = {"driver": "file", "filename": str(path)}
+        self.guest.qmp("blockdev-add", **{"driver": "raw", "node-name": node, "file": file})
+        self.guest.qmp(
+            "device_add", driver="virtio-blk-pci", id="hot", drive=node, bus="rp0", serial="hot"
+        )
+        self.sh("until grep -qs hot /sys/block/vd*/serial; do sleep 0.1; done")
+        return self.sh("grep -ls hot /sys/block/vd*/serial | cut -d/ -f4")
+
+    def test_unplug_under_io(self):
+        for mode in ("busy", "adaptive"):
+            with self.subTest(mode):
+                disk = self.take(self.plug(f"hot-{mode}", self.file(f"hot-{mode}")))
+                self.mode(disk, mode)
+                dev = self.virtio(disk)
+                with self.io_beside(disk) as io:
+                    self.guest.qmp("device_del", id="hot")
+                    io.wait_end()
+                    self.sh(f"while [ -e /sys/bus/virtio/devices/{dev} ]; do sleep 0.1; done")
+                self.gone(disk, io)
+                self.wait_gone("hot")
+
+    def wait_gone(self, device):
+        for _ in range(300):
+            here = self.guest.qmp("qom-list", path="/machine/peripheral")
+            if not any(x["name"] == device for x in here):
+                return
+            time.sleep(0.1)
+        self.fail(f"QEMU still has {device}")
+
+    def test_resize(self):
+        disk = self.take("vda")
+        self.mode(disk, "busy")
+        before = int(self.sh(f"cat /sys/block/{disk}/size"))
+        self.guest.qmp("block_resize", **{"node-name": "disk0n", "size": (before * 512) * 2})
+        self.sh(f"until [ $(cat /sys/block/{disk}/size) = {before * 2} ]; do sleep 0.1; done")
+        self.sh(
+            f"dd if=/dev/zero of=/dev/{disk} bs=4k count=1 seek={before * 2 // 8 - 1} oflag=direct"
+        )
+
+    def test_cpu_goes_away_under_io(self):
+        disk = self.take("vda")
+        self.mode(disk, "busy")
+        with self.io_beside(disk) as io:
+            self.sh(
+                f"i=0; while [ $i -lt {LOOPS} ]; do echo 0 >/sys/devices/system/cpu/cpu1/online; "
+                "sleep 0.2; echo 1 >/sys/devices/system/cpu/cpu1/online; sleep 0.2; "
+                "i=$((i + 1)); done"
+            )
+            io.goes_on()
+        self.assertEqual(io.err, 0)
+        self.verify(disk, "--iodepth=8", "1M")
+
+    def suspend(self):
+        """Everything but the power off; how the write that asks for it ended."""
+        if self.status("test -e /sys/power/pm_test"):
+            self.skipTest("the kernel has no pm_test")
+        self.sh("echo 1 >/sys/module/suspend/parameters/pm_test_delay")
+        return self.status(
+            "echo devices >/sys/power/pm_test; echo mem >/sys/power/state; s=$?; "
+            "echo none >/sys/power/pm_test; exit $s"
+        )
+
+    def test_suspend(self):
+        """Freeze and restore of the device, under I/O."""
+        disk = self.take("vda")
+        for mode in ("busy", "irq"):
+            with self.subTest(mode):
+                self.mode(disk, mode)
+                with self.io_beside(disk) as io:
+                    before = int(self.sh(f"cat {SUCCESSES}"))
+                    self.assertEqual(self.suspend(), 0)
+                    self.assertEqual(int(self.sh(f"cat {SUCCESSES}")), before + 1)
+                    io.goes_on()
+                self.assertEqual(io.err, 0)
+        self.verify(disk, "--iodepth=8", "1M")
+
+    def test_resize_while_suspending(self):
+        """The other disk, suspended first, takes its time: meanwhile this one grows."""
+        disk, slow = self.take("vda"), self.take("vdb")
+        self.sh("echo 0 >/sys/power/pm_async")
+        sectors = int(self.sh(f"cat /sys/block/{disk}/size"))
+        ended = []
+        with self.io_beside(slow) as io:
+            self.throttle("disk1", 32 << 10)
+            self.addCleanup(self.throttle, "disk1", 0)
+            thread = threading.Thread(target=lambda: ended.append(self.suspend()))
+            thread.start()
+            sizes = 0
+            while thread.is_alive():
+                sizes += 1
+                size = (sectors + 8 * sizes) * 512
+                self.guest.qmp("block_resize", **{"node-name": "disk0n", "size": size})
+                thread.join(0.1)
+            self.assertEqual(ended, [0])
+            self.throttle("disk1", 0)
+            io.goes_on()
+        self.assertEqual(io.err, 0)
+        self.sh(
+            f"until [ $(cat /sys/block/{disk}/size) = {sectors + 8 * sizes} ]; do sleep 0.1; done"
+        )
+
+    def test_module_comes_and_goes(self):
+        for _ in range(LOOPS):
+            self.give_all()
+            self.sh("rmmod virtio_pvblk")
+            self.guest.modprobe("virtio_pvblk", "mode=busy")
+            self.verify(self.take("vda"), "--iodepth=4", "1M")
+
+
+if __name__ == "__main__":
+    ktap.main()

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Which driver has a device: nothing by itself, by take and give, by claim=."""
+
+from pvblk import Disk, GuestCase
+from pvlab import ktap
+
+
+class Move(GuestCase):
+    @classmethod
+    def disks(cls):
+        return [
+            Disk.qemu(cls.file("d0"), num_queues=2, serial="serial-0"),
+            Disk.qemu(cls.file("d1"), serial="serial-1", readonly=True),
+        ]
+
+    def setUp(self):
+        """Each test finds both disks with virtio_blk, and our module loaded."""
+        if self.status("[ $(ls -d /sys/bus/virtio/drivers/virtio_blk/virtio* | wc -l) = 2 ]"):
+            self.reload("")
+
+    def tearDown(self):
+        pass
+
+    def attribute(self, disk, name):
+        return self.sh(f"cat /sys/block/{disk}/{name}")
+
+    def test_loading_changes_nothing(self):
+        self.assertEqual(self.sh("ls /sys/block | grep vd").split(), ["vda", "vdb"])
+
+    def test_take_and_give(self):
+        self.assertEqual(self.sh("pvblkctl take vda").split()[-1], "vdaa")
+        self.assertEqual(self.sh("ls /sys/block | grep vd").split(), ["vdaa", "vdb"])
+        self.assertEqual(self.sh("pvblkctl give vdaa").split()[-1], "vda")
+        self.assertEqual(self.sh("ls /sys/block | grep vd").split(), ["vda", "vdb"])
+
+    def test_again_and_again(self):
+        for _ in range(5):
+            self.take("vda")
+            self.give_all()
+
+    def test_taking_twice_is_fine(self):
+        disk = self.take("vda")
+        self.assertEqual(self.take(disk), disk)
+
+    def test_refused_while_mounted(self):
+        self.sh("mkfs.ext4 -qF /dev/vda && modprobe ext4; mkdir -p /mnt/m && mount /dev/vda /mnt/m")
+        refused = self.guest.run("pvblkctl take vda")
+        self.assertNotEqual(refused.status, 0)
+        self.assertIn("mounted on /mnt/m", refused.err)
+        self.sh("umount /mnt/m")
+        disk = self.take("vda")
+        self.sh(f"mount /dev/{disk} /mnt/m")
+        self.assertNotEqual(self.status(f"pvblkctl give {disk}"), 0)
+        self.sh("umount /mnt/m")
+
+    def test_refused_while_open(self):
+        refused = self.guest.run("exec 5</dev/vda; pvblkctl take vda")
+        self.assertNotEqual(refused.status, 0)
+        self.assertIn("open in process", refused.err)
+
+    def test_not_a_block_device(self):
+        other = self.sh(
+            "for d in /sys/bus/virtio/devices/*; do "
+            "[ $(cat $d/device) = 0x0002 ] || { basename $d; break; }; done"
+        )
+        take = "/sys/bus/virtio/drivers/virtio_pvblk/take"
+        for name in (other, "virtio999", "nonsense" * 20):
+            self.assertNotEqual(self.status(f"echo {name} >{take}"), 0, name)
+
+    def test_attributes_are_as_virtio_blk_has_them(self):
+        names = (
+            "serial",
+            "cache_type",
+            "ro",
+            "size",
+            "queue/logical_block_size",
+            "queue/physical_block_size",
+            "queue/max_segment_size",
+            "queue/rotational",
+            "queue/discard_max_hw_bytes",
+            "queue/discard_granularity",
+            "queue/write_zeroes_max_bytes",
+            "queue/write_cache",
+            "queue/fua",
+            "queue/minimum_io_size",
+            "queue/optimal_io_size",
+            "alignment_offset",
+        )
+        for theirs in ("vda", "vdb"):
+            expected = {n: self.attribute(theirs, n) for n in names}
+            ours = self.take(theirs)
+            self.assertEqual({n: self.attribute(ours, n) for n in names}, expected)
+            self.give_all()
+
+    def test_read_only(self):
+        disk = self.take("vdb")
+        self.assertEqual(self.attribute(disk, "ro"), "1")
+        self.assertNotEqual(
+            self.status(f"dd if=/dev/zero of=/dev/{disk} bs=4k count=1 oflag=direct"), 0
+        )
+
+    def test_cache_type(self):
+        disk = self.take("vda")
+        for kind, fua in (("write through", "write through"), ("write back", "write back")):
+            self.sh(f"echo {kind} >/sys/block/{disk}/cache_type")
+            self.assertEqual(self.attribute(disk, "queue/write_cache"), fua)
+
+    def test_list_shows_both(self):
+        self.take("vda")
+        lines = self.sh("pvblkctl list").splitlines()
+        self.assertEqual(sorted(x.split()[2] for x in lines), ["virtio_blk", "virtio_pvblk"])
+
+    def test_stat(self):
+        disk = self.take("vda")
+        self.assertIn("interrupts", self.sh(f"pvblkctl stat {disk}"))
+
+    def reload(self, parameters):
+        self.sh("rmmod virtio_pvblk; rmmod virtio_blk")
+        self.guest.modprobe("virtio_pvblk", parameters)
+        ours = self.sh("ls /sys/block | grep vd || true").split()
+        self.guest.modprobe("virtio_blk")
+        return ours, self.sh("ls /sys/block | grep vd").split()
+
+    def test_claim_none(self):
+        self.assertEqual(self.reload(""), ([], ["vda", "vdb"]))
+
+    def test_claim_all(self):
+        self.assertEqual(self.reload("claim=all first_index=0"), (["vda", "vdb"], ["vda", "vdb"]))
+        self.assertEqual(self.sh("pvblkctl list | awk '{ print $3 }' | sort -u"), "virtio_pvblk")
+        # nobody else wants them
+        self.assertNotEqual(self.status("pvblkctl give vda"), 0)
+
+    def test_claim_by_name(self):
+        self.reload("")
+        _, pci, *_ = self.sh("pvblkctl list").splitlines()[1].split()
+        ours, all_ = self.reload(f"claim=nothing,{pci}")
+        self.assertEqual((ours, all_), (["vdaa"], ["vda", "vdaa"]))
+
+
+if __name__ == "__main__":
+    ktap.main()

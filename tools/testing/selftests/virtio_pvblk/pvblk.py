@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the tests of virtio_pvblk share: a guest with disks, and looking into it."""
+
+import contextlib
+import errno
+import os
+import re
+import sys
+import time
+import unittest
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[4]
+sys.path.insert(0, str(TOP / "tools/lab"))
+
+from pvlab.guest import Disk, Guest  # noqa: E402
+
+DEBUG = os.environ.get("LAB_LANE") == "debug"
+# How long a guest's command may take; in the debug lane everything is slower.
+PATIENCE = 240 if DEBUG else 120
+COUNTERS = (
+    "submitted completed polls hits sleeps crowded interrupts kicks_sent kicks_saved timeouts"
+).split()
+DRIVER = "/sys/bus/virtio/drivers/virtio_pvblk"
+FIO = "fio --name=t --direct=1 --ioengine=io_uring --group_reporting"
+
+
+FILE_SYSTEMS = {
+    "ext4": ("mkfs.ext4 -qF", "e2fsck -fn"),
+    "xfs": ("mkfs.xfs -qf", "xfs_repair -n"),
+}
+
+
+def image(name, size="64M"):
+    """A backing file in memory."""
+    path = Path("/dev/shm") / f"pvblk-{os.getpid()}-{name}"
+    mib = int(size.removesuffix("M"))
+    with open(path, "wb") as f:
+        f.truncate(mib << 20)
+    return path
+
+
+class Beside:
+    """A fio in the guest that runs until it is stopped, or meets an error.
+
+    Once it has ended, .err is the error number it met, 0 for none.
+    """
+
+    def __init__(self, case, disk):
+        self.sh = case.sh
+        self.count = f"awk '{{ print $1 + $5 }}' /sys/block/{disk}/stat"
+        self.err = None
+
+    def start(self, options):
+        before = self.done()
+        self.sh(
+            "rm -f /tmp/io.status; "
+            f"({FIO} {options} --time_based --runtime=600 >/tmp/io.log 2>&1; "
+            "echo $? >/tmp/io.status) >/dev/null 2>&1 </dev/null & "
+        )
+        self.wait_for(before + 20)
+
+    def done(self):
+        """How many requests were completed."""
+        return int(self.sh(self.count))
+
+    def wait_for(self, requests):
+        """Wait until as many have completed; an I/O that has ended makes none."""
+        self.sh(
+            f"until [ $({self.count}) -gt {requests} ]; do "
+            "[ ! -e /tmp/io.status ] || { cat /tmp/io.log; exit 1; }; sleep 0.1; done"
+        )
+
+    def goes_on(self):
+        self.wait_for(self.done() + 50)
+
+    def wait_end(self):
+        """It ends by itself, as it does when it meets an error."""
+        self.sh("until [ -e /tmp/io.status ]; do sleep 0.1; done")
+
+    def stop(self):
+        self.sh("[ -e /tmp/io.status ] || killall -INT fio")
+        self.wait_end()
+        log = self.sh("cat /tmp/io.log")
+        found = re.findall(r"\berr= *(\d+)", log)
+        if not found:
+            raise AssertionError(f"fio gave no account of itself:\n{log}")
+        self.err = max(map(int, found))
+
+
+class GuestCase(unittest.TestCase):
+    """One guest for the tests of a class; they find it as self.guest."""
+
+    vcpus = 2
+    module = ""  # parameters of virtio_pvblk
+    modules = ("virtio_blk",)
+    qemu_args = ()
+    overlay = None
+
+    @classmethod
+    def disks(cls):
+        return [Disk.qemu(cls.file("d0"), num_queues=2, serial="serial-0")]
+
+    @classmethod
+    def file(cls, name, size="64M"):
+        path = image(name, size)
+        cls.addClassCleanup(path.unlink, missing_ok=True)
+        return path
+
+    @classmethod
+    def setUpClass(cls):
+        if DEBUG and not os.environ.get("FULL"):
+            raise unittest.SkipTest("FULL=1 runs it in the debug lane: it takes minutes there")
+        guest = Guest(
+            name=cls.__name__.lower(),
+            vcpus=cls.vcpus,
+            disks=cls.disks(),
+            modules=cls.modules,
+            qemu_args=list(cls.qemu_args),
+            overlay=cls.overlay,
+        )
+        cls.prepare(guest)
+        cls.guest = cls.enterClassContext(guest)
+        cls.guest.put("/bin/pvblkctl", TOP / "tools/pvblk/pvblkctl")
+        cls.guest.run("chmod 755 /bin/pvblkctl", check=True)
+        cls.guest.leaks_clear()
+        cls.load()
+
+    @classmethod
+    def prepare(cls, guest):
+        """What is to be done before the guest starts."""
+
+    @classmethod
+    def load(cls):
+        cls.guest.modprobe("virtio_pvblk", cls.module)
+
+    def tearDown(self):
+        self.give_all()
+
+    @classmethod
+    def unload(cls):
+        cls.sh("rmmod virtio_pvblk")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.unload()
+        leaks = cls.guest.leaks()
+        if leaks:
+            raise AssertionError(f"memory leaked:\n{leaks}")
+
+    @classmethod
+    def sh(cls, command, timeout=PATIENCE):
+        """Its output; a command that fails fails the test."""
+        return cls.guest.run(command, timeout=timeout, check=True).out.strip()
+
+    def status(self, command):
+        return self.guest.run(command, timeout=PATIENCE).status
+
+    def take(self, disk):
+        """Move a disk over; its new name."""
+        return self.sh(
+            f"d=$(readlink -f /sys/block/{disk}/device); echo ${{d##*/}} >{DRIVER}/take && "
+            "for b in $d/block/*; do echo ${b##*/}; done"
+        )
+
+    def give_all(self):
+        """Whoever looks into a new disk (it is scanned) may use it for a moment."""
+        self.sh(
+            f"for d in {DRIVER}/virtio*; do [ -e $d ] || continue; n=0; "
+            f"until echo ${{d##*/}} >{DRIVER}/give; do n=$((n + 1)); [ $n -lt 50 ] || exit; "
+            "sleep 0.1; done; done 2>/dev/null"
+        )
+
+    def mode(self, disk, mode):
+        self.sh(f"echo {mode} >/sys/block/{disk}/pvblk/mode")
+
+    def counters(self, disk):
+        """{counter: sum over the queues}"""
+        files = " ".join(f"/sys/block/{disk}/pvblk/{n}" for n in COUNTERS)
+        lines = self.sh(f"cat {files}").splitlines()
+        return {n: sum(map(int, x.split())) for n, x in zip(COUNTERS, lines, strict=True)}
+
+    @contextlib.contextmanager
+    def counting(self, disk):
+        """What the counters grew by, once the block has ended."""
+        grown = {}
+        before = self.counters(disk)
+        yield grown
+        after = self.counters(disk)
+        grown.update({n: after[n] - before[n] for n in after})
+
+    @contextlib.contextmanager
+    def no_interrupts(self, disk):
+        """The block's I/O takes none in busy mode; what the counters grew by in it.
+
+        A queue that was left to interrupts may take one more before its poller turns
+        them off, so I/O from every CPU comes first.  And a CPU that is busy with
+        others for a whole tick may fall back.
+        """
+        self.mode(disk, "busy")
+        crowded = self.counters(disk)["crowded"]
+        for cpu in range(self.vcpus):
+            self.sh(
+                f"{FIO} --filename=/dev/{disk} --rw=randread --bs=4k --size=128k "
+                f"--cpus_allowed={cpu}"
+            )
+        with self.counting(disk) as grown:
+            yield grown
+        if self.counters(disk)["crowded"] == crowded:
+            self.assertEqual(grown["interrupts"], 0)
+
+    @contextlib.contextmanager
+    def io_beside(self, disk, extra="--rw=randrw", depth=16):
+        """I/O that goes on while the block runs; see Beside."""
+        io = Beside(self, disk)
+        io.start(f"--filename=/dev/{disk} {extra} --bs=4k --iodepth={depth} --size=32M")
+        try:
+            yield io
+        finally:
+            io.stop()
+
+    def wait_unanswered(self, disk):
+        """Requests were late once more, and were looked at for that."""
+        seen = self.counters(disk)["timeouts"]
+        end = time.monotonic() + PATIENCE
+        while self.counters(disk)["timeouts"] < seen + 4:
+            self.assertLess(time.monotonic(), end, "no request was found late")
+
+    def gone(self, disk, io, errors=(errno.EIO, errno.ENOSPC)):
+        """The disk is, and what I/O there was met an error: of I/O, or that a
+        disk which is going has no size any more."""
+        self.assertIn(os.strerror(io.err), [os.strerror(e) for e in errors])
+        self.assertNotEqual(self.status(f"test -e /sys/block/{disk}"), 0)
+        self.assertNotEqual(self.status(f"test -e /dev/{disk}"), 0)
+
+    def file_system(self, disk, fs):
+        """One on the disk: files written come back, and it is found to be sound."""
+        make, check = FILE_SYSTEMS[fs]
+        self.sh(
+            f"modprobe {fs}; {make} /dev/{disk}; mkdir -p /mnt/fs; mount /dev/{disk} /mnt/fs; "
+            "cd /mnt/fs && dd if=/dev/urandom of=a bs=64k count=16 conv=fsync 2>/dev/null; "
+            "cp -r /etc b; sync; sha1sum a b/* >/tmp/sums"
+        )
+        self.sh(
+            "fsx -N 300 -P /tmp /mnt/fs/x >/tmp/fsx.log 2>&1 || { tail -20 /tmp/fsx.log; false; }"
+        )
+        self.sh(
+            f"umount /mnt/fs; mount /dev/{disk} /mnt/fs; "
+            "cd /mnt/fs && sha1sum -c -s /tmp/sums; s=$?; cd /; umount /mnt/fs; exit $s"
+        )
+        self.sh(f"{check} /dev/{disk} >/tmp/check.log 2>&1 || {{ cat /tmp/check.log; false; }}")
+
+    def verify(self, disk, extra="", size="8M"):
+        """Write all kinds of sizes, read them back by their checksums."""
+        self.sh(
+            f"{FIO} --filename=/dev/{disk} --rw=randwrite --bsrange=512-128k --bs_unaligned=0 "
+            f"--size={size} --verify=crc32c --do_verify=1 --verify_fatal=1 {extra}"
+        )
