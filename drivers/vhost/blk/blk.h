@@ -13,11 +13,14 @@
  *   start and stop.
  * - vhost_virtqueue.mutex: everything of a running vring but its list of
  *   completions: the ring's indices, requests and their states, lists,
- *   counters, the current binding.  The poller only ever tries it; whoever
- *   else holds it (a worker, an ioctl) makes the poller look elsewhere.
+ *   counters (read by all), the current binding.  The poller only ever tries
+ *   it; whoever else holds it (a worker, an ioctl) makes the poller look
+ *   elsewhere.
  * - vring->done is lock-free: end_io pushes, whoever holds the vring's mutex
  *   takes.  A request that was pushed belongs to the taker: end_io must not
  *   touch it any more.
+ * - vring->reaped is that list for completions within the poller's own round,
+ *   which needs no atomics for it.  It is empty when the round has ended.
  *
  * Who may sleep
  *
@@ -192,7 +195,7 @@ enum vblk_state {
 
 /*
  * struct vblk_req - one request, the slot of its head
- * @done: on vring->done
+ * @done: on vring->done or vring->reaped
  * @node: on vring->pending, inflight or finished
  * @next: merged into the same command, the leader first
  * @tail: of a leader: the last one
@@ -295,12 +298,14 @@ struct vblk_counters {
  * @nr_in_workers: of @nr_inflight, those that workers have
  * @round_descs: descriptors read in this round
  * @to_come: requests that this round may still take
+ * @reaped: completed by this round itself
  * @chosen: where requests of a type go in the round that began at @round
  * @bounced: bytes of bounce buffers; workers add to it
  *
  * Where end_io looks:
  * @done: pushed by end_io, taken by whoever holds the mutex
- * @reaper: who is in a round now, and takes @done without being woken
+ * @reaper: who is in a round now: takes @done without being woken, and its own
+ *	completions by @reaped
  * @stopping: @drain waits for @done
  *
  * Written by kicks: what comes after.
@@ -332,6 +337,7 @@ struct vblk_vring {
 	struct list_head inflight;
 	struct list_head finished;
 	u64 now;
+	struct llist_head reaped;
 	struct {
 		u64 round;
 		u32 type;
@@ -523,7 +529,7 @@ void vblk_mq_counts(struct vblk_backend *backend, u32 *hctx, u32 *poll_hctx);
 void vblk_mq_reap(struct vblk_vring *vring);
 
 /* stats.c */
-void vblk_count_done(struct vblk_req *req, u64 now);
+void vblk_count_done(struct vblk_req *req);
 long vblk_get_stats(struct vblk_dev *dev, void __user *argp);
 
 #endif

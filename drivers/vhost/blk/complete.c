@@ -2,10 +2,12 @@
 /*
  * From a backend's completion to the used ring.
  *
- * end_io, in whatever context, pushes to vring->done.  Whoever has the
- * vring's mutex (the poller in its round, or a worker) takes the list, lets
- * go of the guest's pages, writes statuses and used entries, and signals.
- * There is one writer of each used ring at a time.
+ * end_io, in whatever context, pushes to vring->done; called by the poller
+ * itself in its round (polled completions, and engines that are done at once), to
+ * vring->reaped, which is nobody else's.  Whoever has the vring's mutex (the
+ * poller in its round, or a worker) takes the lists, lets go of the guest's pages,
+ * writes statuses and used entries, and signals.  There is one writer of each used
+ * ring at a time.
  */
 #include <linux/eventfd.h>
 #include <linux/ktime.h>
@@ -67,6 +69,17 @@ void vblk_req_end(struct vblk_req *req, u8 status)
 	bool first;
 
 	req->status = status;
+	/*
+	 * Nobody else is at the list then, but an interrupt in this task, which
+	 * could come in the middle of the add.  The round's time will do: what
+	 * was polled for was found at its beginning, the rest took no time.
+	 */
+	if (READ_ONCE(vring->reaper) == current && in_task()) {
+		req->done_ns = vring->now;
+		trace_vhost_blk_backend_done(req);
+		__llist_add(&req->done, &vring->reaped);
+		return;
+	}
 	req->done_ns = ktime_get_ns();
 	trace_vhost_blk_backend_done(req);
 
@@ -92,6 +105,13 @@ void vblk_req_again(struct vblk_req *req)
 	vblk_req_end(req, VIRTIO_BLK_S_IOERR);
 }
 
+static void to_finished(struct vblk_req *req)
+{
+	vblk_count_done(req);
+	req->state = VBLK_FINISHED;
+	list_add_tail(&req->node, &req->vring->finished);
+}
+
 /**
  * vblk_req_finish - a request is ready for the used ring
  * @req: in no list, and holds no pages; the vring's mutex is held
@@ -102,8 +122,7 @@ void vblk_req_finish(struct vblk_req *req, u8 status)
 	lockdep_assert_held(&req->vring->vq.mutex);
 	req->status = status;
 	req->done_ns = req->vring->now;
-	req->state = VBLK_FINISHED;
-	list_add_tail(&req->node, &req->vring->finished);
+	to_finished(req);
 }
 
 static u8 do_ranges(struct vblk_req *req)
@@ -172,22 +191,25 @@ static void to_worker(struct vblk_req *req)
 	queue_work(req->vring->dev->wq, &req->work);
 }
 
-/**
- * vblk_req_punt - have a worker do a request
- * @req: in no list; the vring's mutex is held
- */
-void vblk_req_punt(struct vblk_req *req)
+static void punt(struct vblk_req *req)
 {
-	struct vblk_vring *vring = req->vring;
-
 	/* What was to go along with it goes alone. */
 	req->cmd_bytes = req->bytes;
 	req->cmd_segs = req->nr_segs;
 	req->cmd_reqs = 1;
 	vblk_req_start(req);
 	to_worker(req);
-	vring->stats.punted++;
-	vring->stats.commands++;
+	req->vring->stats.punted++;
+}
+
+/**
+ * vblk_req_punt - have a worker do a request
+ * @req: in no list; the vring's mutex is held
+ */
+void vblk_req_punt(struct vblk_req *req)
+{
+	punt(req);
+	req->vring->stats.commands++;
 }
 
 static void release_later(struct vblk_req *req)
@@ -204,7 +226,8 @@ static void learn(struct vblk_vring *vring, struct vblk_req *req)
 	s64 took = req->done_ns - req->submit_ns;
 	s64 mean = vring->src.service_ns;
 
-	if (took < 0)
+	/* Nobody waits for what is done within the round. */
+	if (took <= 0)
 		return;
 	vring->src.service_ns = mean ? mean + (took - mean) / 8 : took;
 }
@@ -224,8 +247,8 @@ static void one_done(struct vblk_req *req, bool may_sleep)
 
 	if (req->again) {
 		req->again = false;
-		vring->stats.commands--;
-		vblk_req_punt(req);
+		/* It was counted as a command already. */
+		punt(req);
 		return;
 	}
 	if (vblk_is_rw(req) && !req->released)
@@ -234,16 +257,24 @@ static void one_done(struct vblk_req *req, bool may_sleep)
 		release_later(req);
 		return;
 	}
-	req->state = VBLK_FINISHED;
-	list_add_tail(&req->node, &vring->finished);
+	to_finished(req);
+}
+
+/* The list has the last one first. */
+static void all_done(struct llist_node *list, bool may_sleep)
+{
+	struct vblk_req *req, *next;
+
+	list = llist_reverse_order(list);
+	llist_for_each_entry_safe(req, next, list, done)
+		one_done(req, may_sleep);
 }
 
 /* Frees the slot. */
-static void retire(struct vblk_req *req, u64 now)
+static void retire(struct vblk_req *req)
 {
 	struct vblk_bind *bind = req->bind;
 
-	vblk_count_done(req, now);
 	trace_vhost_blk_finish(req);
 	list_del(&req->node);
 	if (req->ranges != &req->range)
@@ -355,7 +386,7 @@ static int put_finished(struct vblk_vring *vring, bool may_sleep)
 			 */
 			vblk_malformed(vring, VBLK_NO_STATUS);
 			vblk_break(vring);
-			retire(req, vring->now);
+			retire(req);
 			lost++;
 			continue;
 		}
@@ -378,7 +409,7 @@ static int put_finished(struct vblk_vring *vring, bool may_sleep)
 
 	i = 0;
 	list_for_each_entry_safe(req, next, &vring->finished, node) {
-		retire(req, vring->now);
+		retire(req);
 		if (++i == nr)
 			break;
 	}
@@ -394,16 +425,14 @@ static int put_finished(struct vblk_vring *vring, bool may_sleep)
  */
 int vblk_complete(struct vblk_vring *vring, bool may_sleep)
 {
-	struct llist_node *list = NULL;
-	struct vblk_req *req, *next;
 	int nr = 0, r;
 
 	lockdep_assert_held(&vring->vq.mutex);
+	if (!llist_empty(&vring->reaped))
+		all_done(__llist_del_all(&vring->reaped), may_sleep);
 	/* Not to take the line from end_io for nothing, twice a round. */
 	if (!llist_empty(&vring->done))
-		list = llist_reverse_order(llist_del_all(&vring->done));
-	llist_for_each_entry_safe(req, next, list, done)
-		one_done(req, may_sleep);
+		all_done(llist_del_all(&vring->done), may_sleep);
 
 	while (!list_empty(&vring->finished)) {
 		r = put_finished(vring, may_sleep);

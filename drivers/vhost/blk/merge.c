@@ -142,7 +142,6 @@ void vblk_batch_add(struct vblk_vring *vring, struct vblk_req *req)
 		lead->cmd_bytes += req->bytes;
 		lead->cmd_segs += req->nr_segs;
 		lead->cmd_reqs++;
-		vring->stats.merged++;
 		return;
 	}
 	vblk_batch_flush(vring);
@@ -186,6 +185,7 @@ static void fail(struct vblk_req *lead)
 void vblk_batch_flush(struct vblk_vring *vring)
 {
 	struct vblk_req *lead = vring->leader, *req;
+	unsigned int reqs;
 	int r;
 
 	if (!lead)
@@ -193,13 +193,15 @@ void vblk_batch_flush(struct vblk_vring *vring)
 	vring->leader = NULL;
 	for (req = lead; req; req = req->next)
 		vblk_req_start(req);
-	vring->stats.commands++;
+	/* It may be over when submit() returns. */
+	reqs = lead->cmd_reqs;
 	r = lead->bind->backend->engine->submit(lead);
-	if (!r)
+	if (!r) {
+		vring->stats.commands++;
+		vring->stats.merged += reqs - 1;
 		return;
+	}
 
-	vring->stats.commands--;
-	vring->stats.merged -= lead->cmd_reqs - 1;
 	for (req = lead; req; req = req->next) {
 		list_del(&req->node);
 		vring->nr_inflight--;

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Counters of a vring, written under its mutex. */
+/*
+ * Counters of a vring.  They are written under its mutex and read without: who
+ * watches must neither make the poller look elsewhere, nor wait for a worker that
+ * holds it in a page fault.  Each only grows, but they may be of different moments.
+ */
 #include <linux/log2.h>
 #include <linux/nospec.h>
 #include <linux/uaccess.h>
@@ -8,13 +12,13 @@
 
 /**
  * vblk_count_done - count a request that goes back to the guest
- * @req: with its status
- * @now: ktime_get_ns() of the round
+ * @req: with its status; not in the used ring yet, so that a guest's counts and
+ *	ours agree once it is
  */
-void vblk_count_done(struct vblk_req *req, u64 now)
+void vblk_count_done(struct vblk_req *req)
 {
 	struct vblk_counters *c = &req->vring->stats;
-	u64 took = max(now, req->taken_ns + 1) - req->taken_ns;
+	u64 took = max(req->vring->now, req->taken_ns + 1) - req->taken_ns;
 
 	c->latency[min(ilog2(took), VHOST_BLK_HIST_BUCKETS - 1)]++;
 	if (req->status == VIRTIO_BLK_S_UNSUPP)
@@ -51,32 +55,36 @@ void vblk_count_done(struct vblk_req *req, u64 now)
 static void fill(struct vblk_vring *vring, struct vhost_blk_stats *out)
 {
 	const struct vblk_counters *c = &vring->stats;
+	unsigned int i;
 
+	/*
+	 * Whoever saw a used index before finds what is behind it counted; pairs
+	 * with the smp_wmb() of vhost_add_used_n().
+	 */
+	smp_rmb();
 	if (vring->poller)
 		out->poller_cpu = vhost_poller_cpu(vring->poller);
-	out->kicks = atomic64_read(&vring->kicks);
-
-	mutex_lock(&vring->vq.mutex);
 	if (out->engine == VHOST_BLK_ENGINE_MQ)
-		out->hctx = vring->hctx_used;
-	out->inflight = vring->nr_inflight;
-	out->reads = c->reads;
-	out->writes = c->writes;
-	out->flushes = c->flushes;
-	out->discards = c->discards;
-	out->write_zeroes = c->write_zeroes;
-	out->get_ids = c->get_ids;
-	out->unsupp = c->unsupp;
-	out->errors = c->errors;
-	out->malformed = c->malformed;
-	out->read_bytes = c->read_bytes;
-	out->write_bytes = c->write_bytes;
-	out->merged = c->merged;
-	out->commands = c->commands;
-	out->punted = c->punted;
-	out->calls = c->calls;
-	memcpy(out->latency, c->latency, sizeof(out->latency));
-	mutex_unlock(&vring->vq.mutex);
+		out->hctx = READ_ONCE(vring->hctx_used);
+	out->kicks = atomic64_read(&vring->kicks);
+	out->inflight = READ_ONCE(vring->nr_inflight);
+	out->reads = READ_ONCE(c->reads);
+	out->writes = READ_ONCE(c->writes);
+	out->flushes = READ_ONCE(c->flushes);
+	out->discards = READ_ONCE(c->discards);
+	out->write_zeroes = READ_ONCE(c->write_zeroes);
+	out->get_ids = READ_ONCE(c->get_ids);
+	out->unsupp = READ_ONCE(c->unsupp);
+	out->errors = READ_ONCE(c->errors);
+	out->malformed = READ_ONCE(c->malformed);
+	out->read_bytes = READ_ONCE(c->read_bytes);
+	out->write_bytes = READ_ONCE(c->write_bytes);
+	out->merged = READ_ONCE(c->merged);
+	out->commands = READ_ONCE(c->commands);
+	out->punted = READ_ONCE(c->punted);
+	out->calls = READ_ONCE(c->calls);
+	for (i = 0; i < VHOST_BLK_HIST_BUCKETS; i++)
+		out->latency[i] = READ_ONCE(c->latency[i]);
 }
 
 /**

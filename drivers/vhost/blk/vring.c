@@ -598,6 +598,7 @@ void vblk_vring_init(struct vblk_vring *vring, struct vblk_dev *dev,
 	vring->src.weight = VBLK_WEIGHT;
 	vring->vq.handle_kick = handle_kick;
 	init_llist_head(&vring->done);
+	init_llist_head(&vring->reaped);
 	INIT_LIST_HEAD(&vring->pending);
 	INIT_LIST_HEAD(&vring->inflight);
 	INIT_LIST_HEAD(&vring->finished);

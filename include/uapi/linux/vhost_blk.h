@@ -149,8 +149,10 @@ struct vhost_blk_cache {
  * @punted: requests a worker finished because the poller would have slept
  * @kicks: notifications received
  * @calls: interrupts asked for
- * @latency: of requests, from taken to given back; bucket i counts those of
+ * @latency: of requests, from taken to done; bucket i counts those of
  *	[2^i, 2^(i+1)) ns
+ *
+ * Not a snapshot: while the vring is served, they may be of different moments.
  */
 struct vhost_blk_stats {
 	__u32	size;
