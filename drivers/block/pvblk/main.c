@@ -15,7 +15,7 @@
 
 static unsigned int num_request_queues;
 module_param(num_request_queues, uint, 0644);
-MODULE_PARM_DESC(num_request_queues, "Most queues to use for a device (0: one for each CPU)");
+MODULE_PARM_DESC(num_request_queues, "Most queues to use for a device (0: one for each CPU, and those for IOPOLL)");
 
 static unsigned int poll_queues;
 module_param(poll_queues, uint, 0644);
@@ -35,6 +35,10 @@ MODULE_PARM_DESC(poll_max_us, "Adaptive mode of new devices polls through waits 
 
 static enum pvblk_mode default_mode;
 
+/*
+ * One for each CPU, and those for IOPOLL besides.  If the device has fewer, the
+ * others share what IOPOLL leaves, at least one.
+ */
 static int count_queues(struct pvblk_dev *dev)
 {
 	unsigned int n, poll;
@@ -46,8 +50,9 @@ static int count_queues(struct pvblk_dev *dev)
 		dev_err(&dev->vdev->dev, "multiqueue is offered, with no queue\n");
 		return -EINVAL;
 	}
-	n = min3((unsigned int)offered, nr_cpu_ids, num_request_queues ?: nr_cpu_ids);
-	poll = min(poll_queues, n - 1);
+	poll = min(poll_queues, nr_cpu_ids);
+	n = min3((unsigned int)offered, nr_cpu_ids + poll, num_request_queues ?: UINT_MAX);
+	poll = min(poll, n - 1);
 	dev->nr_queues[HCTX_TYPE_DEFAULT] = n - poll;
 	dev->nr_queues[HCTX_TYPE_READ] = 0;
 	dev->nr_queues[HCTX_TYPE_POLL] = poll;
