@@ -92,7 +92,7 @@ class Runner:
 
     def add(self, name, passed, failed, skipped, bad=(), flaky=()):
         """The counts of something that counts by itself; BAD names what failed of it,
-        FLAKY what passed by its second run only."""
+        FLAKY what passed by a later run only."""
         names = [f"{name}: {one}" for one in bad] or [f"{name}: see above"]
         self.passed += passed
         self.failed += [*names, *[names[-1]] * failed][: max(failed, len(bad))]
@@ -102,7 +102,7 @@ class Runner:
     def summary(self):
         lists = {
             "failed": self.failed,
-            "flaky (failed, then passed in a second run)": self.flaky,
+            "flaky (failed, then passed in a later run)": self.flaky,
             "skipped": self.skipped,
         }
         for title, names in lists.items():

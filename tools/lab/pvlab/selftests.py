@@ -157,7 +157,7 @@ class Tally:
 
     def summary(self):
         if self.flaky:
-            self.comment(f"flaky, passed by a second run only: {', '.join(self.flaky)}")
+            self.comment(f"flaky, passed by a later run only: {', '.join(self.flaky)}")
         self.say(f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped")
 
 
@@ -261,17 +261,21 @@ class Run:
     # one program
 
     def one(self, program):
-        """Run it; once more where the emulator may be why it failed (see again.py)."""
-        end = self._attempt(program)
-        why = "" if end.good else self._another(end)
-        if why:
+        """Run it, and once more where the emulator may be why it failed (see again.py); a
+        third time if the emulator is known to have lost the second."""
+        end, runs = self._attempt(program), 1
+        while not end.good and runs < (3 if end.lost else 2):
+            why = self._another(end)
+            if not why:
+                break
             self.tally.comment(f"{end.text}\n{end.why}")
             self.tally.comment(f"{program.name}: {why}: once more, in a new host VM")
             self.drop_host()
-            end = self._attempt(program)
-            if end.good:
-                self.tally.flaky.append(program.name)
-        self._verdict(program, end, "flaky" if why and end.good else "")
+            end, runs = self._attempt(program), runs + 1
+        flaky = end.good and runs > 1
+        if flaky:
+            self.tally.flaky.append(program.name)
+        self._verdict(program, end, "flaky" if flaky else "")
 
     def _another(self, end):
         """Why a program that failed is to have another run, if it is."""

@@ -51,10 +51,16 @@ class Stands(unittest.TestCase):
             self.assertNotEqual(again.stands(text), "", text)
 
 
+LOST = "not ok 1 lost"
+
+
 class Twice(unittest.TestCase):
     def run_one(self, *ends, where="tcg"):
         """(how often it ran, the tally, what was printed)."""
-        ends = [selftests.End(status=int("not ok" in x), text=x) for x in ends]
+        ends = [
+            selftests.End(status=int("not ok" in x), text=x, lost="aborted" if LOST in x else "")
+            for x in ends
+        ]
         program = SimpleNamespace(name="a: b")
         with (
             mock.patch.object(selftests, "chosen", return_value=[]),
@@ -80,6 +86,14 @@ class Twice(unittest.TestCase):
         runs, tally, said = self.run_one("not ok 1 a\n", "not ok 1 a\n")
         self.assertEqual((runs, tally.passed, tally.failed, tally.flaky), (2, 0, 1, []))
         self.assertIn("not ok 1 selftests: a: b # 0 passed, 1 failed", said)
+
+    def test_a_run_that_the_emulator_lost_does_not_count(self):
+        runs, tally, _ = self.run_one("not ok 1 a\n", LOST, "ok 1 a\n")
+        self.assertEqual((runs, tally.passed, tally.failed, tally.flaky), (3, 1, 0, ["a: b"]))
+        runs, tally, _ = self.run_one(LOST, LOST, LOST)
+        self.assertEqual((runs, tally.failed), (3, 1))
+        runs, tally, _ = self.run_one(LOST, "not ok 1 a\n")
+        self.assertEqual((runs, tally.failed), (2, 1))
 
     def test_lost_data_and_real_machines_have_one_run(self):
         for runs, tally, _ in (
