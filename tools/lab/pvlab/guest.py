@@ -28,6 +28,8 @@ from .paths import LabError, say
 from .qmp import Qmp
 
 RUN = Path("/run/pvlab")
+# hostinit.sh mounts it.
+HUGE = RUN / "huge"
 PORTS = 3
 # The part of its boot's time after which a guest under emulation has said something.
 FIRST_WORD = 0.4
@@ -206,6 +208,12 @@ class Guest:
             self.cmdline(),
         ]
 
+    def _memory(self):
+        """In huge pages where the host VM has some: most exits of a boot are for its pages."""
+        if os.path.ismount(HUGE):
+            return f"memory-backend-file,id=mem,size={self.mem},share=on,mem-path={HUGE},align=2M"
+        return f"memory-backend-memfd,id=mem,size={self.mem},share=on"
+
     def command(self):
         """The QEMU command line."""
         words = [
@@ -227,7 +235,7 @@ class Guest:
             "-m",
             self.mem,
             "-object",
-            f"memory-backend-memfd,id=mem,size={self.mem},share=on",
+            self._memory(),
             *self._kernel_words(),
             "-qmp",
             f"unix:{self.state}/qmp,server=on,wait=off",

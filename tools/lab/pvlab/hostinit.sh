@@ -13,6 +13,10 @@ mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mountpoint -q /tmp || mount -t tmpfs -o mode=1777 tmpfs /tmp
 mountpoint -q /dev/shm || mount -t tmpfs -o mode=1777 tmpfs /dev/shm
 
+# guests' memory; this needs no khugepaged
+mkdir -p /run/pvlab/huge
+mount -t tmpfs -o huge=always,size=100%,mode=700 tmpfs /run/pvlab/huge || rmdir /run/pvlab/huge
+
 # /usr again, cached: without that, each start of Python takes seconds
 mkdir -p /run/root
 if mount -t 9p -o ro,version=9p2000.L,trans=virtio,access=any,msize=512000,cache=loose lab.root /run/root; then
