@@ -74,14 +74,19 @@ def parse_depths(text):
     return depths or list(DEFAULT_DEPTHS)
 
 
-def gate(letter):
-    """What fio has a shell do; the port is open already, opening it is dear."""
-    return f"'echo {letter} >&9; read -r _ <&9'"
+def gate(letter, before="", after=""):
+    """What fio has a shell do; the port is open already, opening it is dear.
+
+    BEFORE and AFTER are commands; at END before is still within the window, as after
+    is at BEGIN.
+    """
+    steps = (before, f"echo {letter} >&9; read -r _ <&9", after)
+    return f"'{'; '.join(s for s in steps if s)}'"
 
 
-def _gated(options, warm, secs):
+def _gated(options, warm, secs, note=""):
     jobs = ["--name=warm", f"--runtime={warm}", "--name=row", "--stonewall", f"--runtime={secs}"]
-    jobs += [f"--exec_prerun={gate(BEGIN)}", f"--exec_postrun={gate(END)}"]
+    jobs += [f"--exec_prerun={gate(BEGIN, after=note)}", f"--exec_postrun={gate(END, before=note)}"]
     # fio takes options before a --name as global only when told so.
     args = ["fio", "--output-format=json", "--eta=never", "--name=global", "--thread"]
     args += ["--time_based", *options, *jobs]
@@ -95,8 +100,12 @@ def _opened(command):
     return f"cd /run && exec 9<>{GATE_TTY} && {command}"
 
 
-def command(target, op, depth, secs, engine="io_uring", warm=1, size="64M"):
-    """The guest's shell command; its output is one JSON document."""
+def command(target, op, depth, secs, engine="io_uring", warm=1, size="64M", more=(), note=""):
+    """The guest's shell command; its output is one JSON document.
+
+    MORE are options of fio's, NOTE a command that runs at both ends of the window,
+    within it.
+    """
     options = [
         f"--filename={target}",
         f"--rw={op.rw}",
@@ -111,8 +120,9 @@ def command(target, op, depth, secs, engine="io_uring", warm=1, size="64M"):
         "--clat_percentiles=0",
         "--lat_percentiles=1",
         "--percentile_list=50:99",
+        *more,
     ]
-    return _gated(options, warm, secs)
+    return _gated(options, warm, secs, note)
 
 
 def idle_command(secs, spin):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pvbench.counters import find_kthreads
 
-POLL_CPU = 1  # the backend's CPU; the vCPU has CPU 0
+POLL_CPU = 1  # the backend's; vCPUs have the others
 FILE_SIZE = 64 << 20
 
 

@@ -69,3 +69,37 @@ def warning(machine):
         "rest as it does there, so wall-clock ratios (IOPS, latency) "
         "are inflated in favour of fewer exits."
     )
+
+
+# Of polling.json, a line for each who may look for completions.
+POLLING_HEADINGS = (
+    "who looks",
+    "vCPUs",
+    "exits per I/O",
+    "interrupts per I/O",
+    "IOPS",
+    "p50 µs",
+    "IOPS beside a busy task",
+    "the task's share",
+    "idle: exits a second",
+    "idle: % of a CPU",
+    "rested: p50 µs",
+)
+
+
+def polling_cells(row):
+    """A row of polling.json as text, see polling.py."""
+    alone, beside, idle, rested = (row[k] for k in ("alone", "beside", "idle", "rested"))
+    return (
+        row["who"],
+        str(row["vcpus"]),
+        number(alone["exits"] / alone["ios"]),
+        number(alone["irqs"] / alone["ios"]),
+        f"{alone['iops']:,.0f}",
+        f"{alone['lat_us']['p50']:,.0f}",
+        f"{beside['iops']:,.0f}",
+        f"{beside['share']:.0%}",
+        number(idle["exits"] / idle["window_s"]),
+        number(idle["vcpu_cpu_us"] / idle["window_s"] / 1e4),
+        f"{rested['lat_us']['p50']:,.0f}",
+    )

@@ -1,138 +1,33 @@
 # SPDX-License-Identifier: GPL-2.0
 """Runs on the host: boots a guest for each path and measures each row."""
 
-import contextlib
 import json
 import os
 import platform
 import subprocess
 import tempfile
-import threading
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
-from pvlab.guest import Disk, Guest, Share
+from pvlab.guest import Disk, Share
 
-from pvbench import fio, modes
-from pvbench.counters import Kernel, difference, summarise, threads_of
-from pvbench.gate import Gate
+from pvbench.counters import Kernel
 from pvbench.paths import NullBlk, Unavailable, sh
+from pvbench.session import booted
 
 TOP = Path(__file__).resolve().parents[4]
-WARM_SECS = 1
-# Another VM on the same cores can make a boot under emulation this slow.
-BOOT_SECS = 400
-# Booting, warming and laying out take this long at most beside the run itself.
-SLACK_SECS = 120
-
-
-class Session:
-    """One guest on one path, with everything that counts it."""
-
-    def __init__(self, path, guest, gate, kernel):
-        self.path, self.guest, self.gate, self.kernel = path, guest, gate, kernel
-        self.target = path.target(guest)
-        gate.connect()
-        self.vcpus = {c["thread-id"] for c in guest.qmp("query-cpus-fast")}
-
-    def threads(self):
-        backends = [self.guest.pid, *self.path.backend_pids()]
-        return threads_of(self.vcpus, backends, self.path.poller_pids())
-
-    def pin(self):
-        """The vCPU on CPU 0, what serves its I/O on CPU 1, for each path alike."""
-        if os.cpu_count() < 2:
-            return
-        who = self.threads()
-        for cpu, tids in ((0, who.vcpus), (self.path.backend_cpu, who.backend)):
-            for tid in tids:
-                with contextlib.suppress(OSError):
-                    os.sched_setaffinity(tid, {cpu})
-
-    def counted(self, command, secs):
-        """Run COMMAND in the guest; (its output, what was counted, seconds)."""
-        answer = SimpleNamespace(result=None, error=None)
-
-        def run():
-            try:
-                answer.result = self.guest.run(command, timeout=secs + SLACK_SECS)
-            except Exception as e:  # handed to the main thread below
-                answer.error = e
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        try:
-            self.gate.wait(fio.BEGIN, SLACK_SECS, thread.is_alive)
-            who = self.threads()
-            before, t0 = self.kernel.snapshot(self.guest.pid, who)
-            self.gate.open()
-            self.gate.wait(fio.END, secs + SLACK_SECS, thread.is_alive)
-            who |= self.threads()  # thread pools grow
-            after, t1 = self.kernel.snapshot(self.guest.pid, who)
-            self.gate.open()
-        except TimeoutError as e:
-            thread.join(1)
-            raise RuntimeError(f"{e}: {answer.error or answer.result}") from e
-        thread.join()
-        if answer.error:
-            raise answer.error
-        delta = difference(before, after)
-        counts = summarise(delta, who, self.kernel.isa, self.kernel.knows("kick"))
-        return answer.result, counts, t1 - t0
-
-    def idle(self, secs):
-        """Exits a second of this guest without I/O."""
-        _, counts, took = self.counted(fio.idle_command(secs, self.path.spin), secs)
-        self.idle_reasons = {k: n / took for k, n in counts["exits_by_reason"].items()}
-        return {key: counts[key] / took for key in ("exits", "irqs_all", "csw")}
-
-    def row(self, op, depth, secs, idle):
-        command = fio.command(self.target, op, depth, secs, self.path.engine, WARM_SECS)
-        result, counts, took = self.counted(command, secs)
-        if result.status:
-            raise RuntimeError(
-                f"fio ended with {result.status}: " f"{(result.err or result.out)[-500:]}"
-            )
-        return {
-            "path": self.path.name,
-            "op": op.rw,
-            "bs": op.bs,
-            "depth": depth,
-            "jobs": 1,
-            "vcpus": 1,
-            "engine": self.path.engine,
-            **fio.result(result.out),
-            **counts,
-            "window_s": round(took, 3),
-            **{f"{key}_idle": round(rate * took) for key, rate in idle.items()},
-            "idle_by_reason": {k: round(n * took) for k, n in self.idle_reasons.items()},
-            "idle_guest": "spinning" if self.path.spin else "asleep",
-        }
 
 
 def measure(path_class, ops, depths, secs, env, kernel, emit, say):
     """All rows of one path, on one boot of a guest."""
     path = path_class(env)
-    path.check()
     say(f"{path.name}: booting a guest")
-    gate = Gate(Path(env.workdir) / "gate.sock")
-    try:
-        path.start()
-        args = {"qemu_args": [], **path.guest_args()}
-        args["qemu_args"] = [*args["qemu_args"], *gate.qemu_args()]
-        with Guest(
-            name="bench", modules=list(path.modules), boot_timeout=BOOT_SECS, **args
-        ) as guest:
-            session = Session(path, guest, gate, kernel)
-            session.pin()
-            idle = session.idle(secs)
-            for op in ops:
-                for depth in depths:
-                    emit(session.row(op, depth, secs, idle))
-    finally:
-        gate.close()
-        path.stop()
+    with booted(path, kernel, env.workdir) as session:
+        idle = session.idle(secs)
+        for op in ops:
+            for depth in depths:
+                emit(session.row(op, depth, secs, idle))
 
 
 def accelerator():
@@ -198,20 +93,24 @@ def write_json(path, doc):
     temp.rename(path)
 
 
-def run_modes(secs, out, commit, say):
-    """The poller's modes under load, into OUT."""
+def run_extra(name, measure, secs, out, commit, say):
+    """Rows that are not of one path, from MEASURE, into OUT; how much of it failed."""
+    prepare_host()
+    doc = {"machine": machine(commit), "rows": []}
+
+    def emit(row):
+        doc["rows"].append(row)
+        write_json(out, doc)
+
     with tempfile.TemporaryDirectory(prefix="pvbench") as workdir:
-        env = environment(workdir, None)
         try:
-            rows = modes.measure(env, secs, say)
+            return measure(environment(workdir, None), secs, emit, say)
         except Unavailable as e:
-            say(f"modes: not run: {e}")
+            say(f"{name}: not run: {e}")
             return 0
         except Exception as e:
-            say(f"modes: FAILED: {e}")
+            say(f"{name}: FAILED: {e}")
             return 1
-    write_json(out, {"machine": machine(commit), "rows": rows})
-    return 0
 
 
 def run(paths, ops, depths, secs, out, commit, say):

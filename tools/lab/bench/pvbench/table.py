@@ -1,7 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
 """The rows on a terminal."""
 
-from pvbench.rows import COUNTS, groups, number, per_io, size_name, warning
+from pvbench.rows import (
+    COUNTS,
+    POLLING_HEADINGS,
+    groups,
+    number,
+    per_io,
+    polling_cells,
+    size_name,
+    warning,
+)
 
 HEADINGS = (
     "path",
@@ -42,20 +51,57 @@ def lines_of(table):
         )
 
 
-def render(doc):
-    """The whole document as text: counts are per I/O, latencies in µs."""
-    machine = doc["machine"]
+def ruled(table):
+    """A table's lines with a rule below its headings."""
+    first, *rest = lines_of(table)
+    return [first, "-" * len(first), *rest, ""]
+
+
+def head(machine):
     out = [
         f"Host: {machine['accelerator']}, {machine['cpus']} CPUs, kernel "
         f"{machine['host_kernel']}; QEMU {machine.get('qemu', '')}; "
         f"commit {machine['commit']}"
     ]
     warn = warning(machine)
-    out += [warn, ""] if warn else [""]
+    return out + ([warn, ""] if warn else [""])
+
+
+def render_polling(doc):
+    """polling.json as text."""
+    table = [POLLING_HEADINGS] + [polling_cells(r) for r in doc["rows"]]
+    title = "Who looks for completions in the guest: randread 4 KiB, depth 1, vhost_blk busy"
+    return "\n".join([*head(doc["machine"]), title, *ruled(table)])
+
+
+MODES_HEADINGS = ("backend", "mode", "asked for", "depth", "IOPS", "CPU %", "p50 µs", "p99 µs")
+
+
+def render_modes(doc):
+    """modes.json as text."""
+    table = [MODES_HEADINGS]
+    for row in doc["rows"]:
+        lat = row["lat_us"]
+        table.append(
+            (
+                row["backend"],
+                row["mode"],
+                f"{row['target_iops']:,.0f}/s" if row["target_iops"] else "all it can",
+                str(row["depth"]),
+                f"{row['iops']:,.0f}",
+                f"{row['cpu_pct']:.1f}",
+                *(f"{lat[k]:,.0f}" for k in ("p50", "p99")),
+            )
+        )
+    return "\n".join([*head(doc["machine"]), "The poller's modes under load", *ruled(table)])
+
+
+def render(doc):
+    """The whole document as text: counts are per I/O, latencies in µs."""
+    out = head(doc["machine"])
     for (op, bs, depth), rows in groups(doc["rows"]):
-        table = list(lines_of([HEADINGS] + [cells(r) for r in rows]))
         out.append(f"{op} {size_name(bs)}, depth {depth}   " "(counts per I/O; latency in µs)")
-        out += table[:1] + ["-" * len(table[0])] + table[1:] + [""]
+        out += ruled([HEADINGS] + [cells(r) for r in rows])
     for skip in doc.get("skipped", ()):
         out.append(f"not run: {skip['path']}: {skip['reason']}")
     return "\n".join(out)

@@ -3,6 +3,7 @@
 """The bench's pure parts: parsing, attribution, arithmetic, drawing."""
 
 import json
+import subprocess
 import sys
 import unittest
 from collections import Counter
@@ -13,7 +14,7 @@ from xml.etree import ElementTree
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from pvbench import counters, fio, page, paths, rows, svg, table  # noqa: E402
+from pvbench import counters, fio, page, paths, polling, rows, svg, table  # noqa: E402
 
 HIST = """# event histogram
 #
@@ -145,6 +146,61 @@ class Attribution(unittest.TestCase):
         )
 
 
+def a_polling_row(who="a SCHED_IDLE thread (busy)", vcpus=1):
+    run = {"ios": 100, "exits": 150, "irqs": 100, "iops": 50.0, "lat_us": {"p50": 80}}
+    idle = {"exits": 400, "vcpu_cpu_us": 20_000, "window_s": 4.0}
+    return {
+        "who": who,
+        "ours": "SCHED_IDLE" in who,
+        "vcpus": vcpus,
+        "alone": run,
+        "beside": {**run, "share": 0.48},
+        "idle": idle,
+        "rested": run,
+    }
+
+
+class Polling(unittest.TestCase):
+    def test_what_a_busy_task_gets(self):
+        self.assertEqual(polling.share("10.00 1000000000\n14.00 3000000000\n", 1), 0.5)
+        self.assertEqual(polling.share("0.5 0\n10.00 0\n12.00 2000000000\n", 2), 0.5)
+
+    def test_the_poller_keeps_a_cpu(self):
+        self.assertEqual(list(polling.boots(1)), [])
+        self.assertEqual([vcpus for vcpus, _ in polling.boots(2)], [1, 1])
+        self.assertEqual([vcpus for vcpus, _ in polling.boots(8)], [1, 1, 2, 2])
+
+    def test_the_guests_shell_can_read_what_it_is_given(self):
+        words = dict.fromkeys(("device", "drivers", "parameters", "mode", "kthreads"), "w")
+        read = fio.command("/dev/vda", polling.READ, 1, 4, more=["--hipri=1"], note="sh /run/note")
+        for script in (
+            polling.GIVE.format(**words),
+            polling.TAKE.format(**words, iopoll=1),
+            polling.BURN.format(last=1),
+            polling.NOTE,
+            read,
+        ):
+            done = subprocess.run(["sh", "-n"], input=script, text=True, check=False)
+            self.assertEqual(done.returncode, 0, script)
+
+    def test_notes_are_taken_within_the_window(self):
+        command = fio.command("/dev/vda", polling.READ, 1, 4, note="note")
+        self.assertIn("--exec_prerun='echo B >&9; read -r _ <&9; note'", command)
+        self.assertIn("--exec_postrun='note; echo E >&9; read -r _ <&9'", command)
+
+    def test_cells(self):
+        cells = dict(zip(rows.POLLING_HEADINGS, rows.polling_cells(a_polling_row()), strict=True))
+        self.assertEqual(cells["exits per I/O"], "1.50")
+        self.assertEqual(cells["idle: exits a second"], "100")
+        self.assertEqual(cells["idle: % of a CPU"], "0.50")
+        self.assertEqual(cells["the task's share"], "48%")
+
+    def test_shown_on_both(self):
+        doc = {"machine": MACHINE, "rows": [a_polling_row(), a_polling_row("nobody <irq>")]}
+        self.assertIn("nobody <irq>", table.render_polling(doc))
+        self.assertIn("nobody &lt;irq&gt;", page.render(polling=doc))
+
+
 class Choosing(unittest.TestCase):
     def test_ops(self):
         self.assertEqual(
@@ -222,6 +278,13 @@ class Showing(unittest.TestCase):
         self.assertIn("not run: x/y: not built", text)
         lines = [line for line in text.splitlines() if "/qemu" in line]
         self.assertEqual(len({len(line) for line in lines[:2]}), 1)
+
+    def test_table_of_the_modes(self):
+        row = {"mode": "busy", "backend": "null_blk", "target_iops": 100, "depth": 1}
+        row |= {"ios": 300, "iops": 99.8, "cpu_pct": 4.96, "lat_us": {"p50": 12.4, "p99": 80}}
+        text = table.render_modes({"machine": MACHINE, "rows": [row, {**row, "target_iops": 0}]})
+        self.assertRegex(text, r"null_blk +busy +100/s +1 +100 +5.0 +12 +80")
+        self.assertIn("all it can", text)
 
     def test_page_stands_alone(self):
         doc = {"machine": MACHINE, "rows": [a_row("a<b>/vhost_blk"), a_row()]}

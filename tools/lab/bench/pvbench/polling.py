@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Who looks for completions in a guest: the candidates, side by side.
+
+Each serves the same disk of vhost_blk, whose poller is busy.  Four things are
+measured of it: reads one at a time; the same beside a task on each vCPU that
+never sleeps, and what that task gets of the CPU; what the guest costs when it
+has done nothing for a second; and reads with half a second of rest before each.
+"""
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from pvbench import fio
+from pvbench.counters import Kernel
+from pvbench.paths import NullBlk, PvblkVhostBlk, Unavailable
+from pvbench.session import booted
+
+READ = fio.Op("randread", 4 * fio.KIB)
+REST_US = 500_000
+REST_SECS = 12
+IDLE_AFTER = 1
+# So long that the gates' own exits are few a second.
+IDLE_SECS = 10
+PARAMETERS = "/sys/module/virtio_pvblk/parameters"
+DRIVERS = "/sys/bus/virtio/drivers"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Who polls.  KTHREADS is the policy of the driver's threads, as chrt has it."""
+
+    name: str
+    driver: str = "virtio_pvblk"
+    mode: str = "busy"
+    kthreads: str = "--idle"
+    iopoll: bool = False
+    idle_loop: bool = False
+    ours: bool = False
+
+
+CANDIDATES = (
+    Candidate("nobody, mainline virtio_blk", driver="virtio_blk"),
+    Candidate("nobody (irq)", mode="irq"),
+    Candidate("the waiter (IOPOLL)", iopoll=True),
+    Candidate("the idle loop (cpuidle-haltpoll)", mode="irq", idle_loop=True),
+    Candidate("a normal thread", kthreads="--other"),
+    Candidate("a SCHED_IDLE thread (busy)", ours=True),
+    Candidate("a SCHED_IDLE thread (adaptive)", mode="adaptive", ours=True),
+)
+
+# Uptime, and the nanoseconds that the burners ran.
+NOTE = """\
+#!/bin/sh
+read -r up _ </proc/uptime
+sum=0
+for pid in $(cat /run/burners); do
+	read -r ns _ </proc/$pid/schedstat
+	sum=$((sum + ns))
+done
+echo $up $sum >>/run/noted
+"""
+
+
+# What a guest is asked, in the order of use.
+GIVE = """\
+n=0
+while [ -e {drivers}/virtio_pvblk/{device} ]; do
+	[ $n -lt 50 ] || exit 1
+	echo {device} 2>/dev/null >{drivers}/virtio_pvblk/give || sleep .1
+	n=$((n + 1))
+done
+"""
+TAKE = """\
+echo {iopoll} >{parameters}/poll_queues &&
+echo {device} >{drivers}/virtio_pvblk/take &&
+echo {mode} >/sys/bus/virtio/devices/{device}/block/*/pvblk/mode || exit 1
+n=0
+for comm in $(grep -l ^pvblk/ /proc/[0-9]*/comm); do
+	pid=${{comm#/proc/}}
+	chrt {kthreads} -p 0 ${{pid%/comm}} || exit 1
+	n=$((n + 1))
+done
+[ $n -gt 0 ]
+"""
+BURN = """\
+: >/run/burners
+rm -f /run/noted
+for cpu in $(seq 0 {last}); do
+	taskset $(printf %x $((1 << cpu))) sh -c 'while :; do :; done' >/dev/null 2>&1 &
+	echo $! >>/run/burners
+done
+"""
+
+
+class Target(PvblkVhostBlk):
+    """The path, with the disk under whichever driver a candidate wants."""
+
+    modules = ("virtio_blk",)
+    needs = ("chrt",)
+
+    def __init__(self, env, vcpus):
+        super().__init__(env)
+        self.vcpus = vcpus
+
+    def guest_args(self):
+        disk = self.env.Disk.vhost_user(str(self.socket), num_queues=self.vcpus + 1)
+        return {"disks": [disk], "vcpus": self.vcpus}
+
+    def target(self, guest):
+        """The device; which disk it is changes with its driver."""
+        guest.modprobe("virtio_pvblk")
+        guest.put("/bin/chrt", Path(shutil.which("chrt")))
+        guest.put("/run/note", NOTE.encode())
+        guest.run("chmod 755 /bin/chrt; : >/run/burners", check=True)
+        found = guest.run("basename $(readlink -f /sys/block/vda/device)", check=True)
+        return found.out.strip()
+
+
+def choose(guest, device, candidate):
+    """Have CANDIDATE serve the device; where its disk is then."""
+    words = {
+        "device": device,
+        "drivers": DRIVERS,
+        "parameters": PARAMETERS,
+        "mode": candidate.mode,
+        "kthreads": candidate.kthreads,
+        "iopoll": int(candidate.iopoll),
+    }
+    guest.run(GIVE.format(**words), check=True)
+    if candidate.driver == "virtio_pvblk":
+        guest.run(TAKE.format(**words), check=True)
+    return f"/dev/{guest.run(f'ls /sys/bus/virtio/devices/{device}/block', check=True).out.strip()}"
+
+
+class Trial:
+    """One candidate in one guest."""
+
+    def __init__(self, session, candidate, secs):
+        self.session, self.candidate, self.secs = session, candidate, secs
+        self.guest, self.vcpus = session.guest, session.path.vcpus
+        self.disk = choose(session.guest, session.target, candidate)
+
+    def read(self, secs, more=(), **kw):
+        more = [*(["--hipri=1"] if self.candidate.iopoll else []), *more]
+        return self.session.fio(self.disk, READ, 1, secs, more=more, **kw)
+
+    def beside(self):
+        """Reads beside a task on each vCPU that never sleeps, and its share of them."""
+        self.guest.run(BURN.format(last=self.vcpus - 1), check=True)
+        try:
+            row = self.read(self.secs, note="sh /run/note")
+            noted = self.guest.run("cat /run/noted", check=True).out
+        finally:
+            self.guest.run("kill -9 $(cat /run/burners); : >/run/burners")
+        return {**row, "share": share(noted, self.vcpus)}
+
+    def idle(self):
+        self.guest.run(f"sleep {IDLE_AFTER}", check=True)
+        result, counts, took = self.session.counted(fio.idle_command(IDLE_SECS, False), IDLE_SECS)
+        if result.status:
+            raise RuntimeError(f"the idle guest's sleep ended with {result.status}")
+        return {**counts, "window_s": round(took, 3)}
+
+    def row(self):
+        return {
+            "who": self.candidate.name,
+            "ours": self.candidate.ours,
+            "vcpus": self.vcpus,
+            "alone": self.read(self.secs),
+            "beside": self.beside(),
+            "idle": self.idle(),
+            "rested": self.read(REST_SECS, [f"--thinktime={REST_US}"]),
+        }
+
+
+def share(noted, vcpus):
+    """What the burners got of the vCPUs between the two notes: 1 is all of them."""
+    (up0, ns0), (up1, ns1) = (map(float, line.split()) for line in noted.strip().splitlines()[-2:])
+    return (ns1 - ns0) / 1e9 / (up1 - up0) / vcpus
+
+
+def boots(cpus):
+    """(vCPUs, with haltpoll): one vCPU, and two, as long as the poller keeps a CPU."""
+    for vcpus in (1, 2):
+        if vcpus < cpus:
+            yield vcpus, False
+            yield vcpus, True
+
+
+def check_idle_loop(guest, wanted):
+    """An idle loop that polls is the kernel's to have, not ours."""
+    found = guest.run("cat /sys/devices/system/cpu/cpuidle/current_driver").out.strip()
+    if (found == "haltpoll") != wanted:
+        raise RuntimeError(f"the guest's idle loop is '{found}'")
+
+
+def measure_guest(env, vcpus, idle_loop, secs, kernel, emit, say):
+    """The rows of all candidates that one boot serves."""
+    append = "cpuidle_haltpoll.force=1" if idle_loop else ""
+    with (
+        tempfile.TemporaryDirectory(prefix="pvbench") as env.workdir,
+        booted(Target(env, vcpus), kernel, env.workdir, append=append) as session,
+    ):
+        check_idle_loop(session.guest, idle_loop)
+        for candidate in CANDIDATES:
+            if candidate.idle_loop == idle_loop:
+                row = Trial(session, candidate, secs).row()
+                emit(row)
+                say(f"polling: {vcpus} vCPU, {candidate.name}: {brief(row)}")
+
+
+def brief(row):
+    alone, beside = row["alone"], row["beside"]
+    return (
+        f"{alone['exits'] / alone['ios']:.2f} exits per I/O, {alone['iops']:.0f} IOPS; "
+        f"beside a busy task {beside['iops']:.0f} IOPS, and {beside['share']:.0%} for the task"
+    )
+
+
+def measure(env, secs, emit, say):
+    """All rows; how many guests failed."""
+    todo = list(boots(os.cpu_count()))
+    if not todo:
+        raise Unavailable("the poller needs a CPU besides the guest's")
+    failed = 0
+    with NullBlk() as null, Kernel() as kernel:
+        env.device = null.path
+        for vcpus, idle_loop in todo:
+            try:
+                measure_guest(env, vcpus, idle_loop, secs, kernel, emit, say)
+            except Unavailable:
+                raise
+            except Exception as e:  # the other guests go on
+                say(f"polling: {vcpus} vCPU: FAILED: {e}")
+                failed += 1
+    return failed
