@@ -76,7 +76,8 @@ done
 TAKE = """\
 echo {iopoll} >{parameters}/poll_queues &&
 echo {device} >{drivers}/virtio_pvblk/take &&
-echo {mode} >/sys/bus/virtio/devices/{device}/block/*/pvblk/mode || exit 1
+disk=$(ls /sys/bus/virtio/devices/{device}/block) &&
+echo {mode} >/sys/block/$disk/pvblk/mode || exit 1
 n=0
 for comm in $(grep -l ^pvblk/ /proc/[0-9]*/comm); do
 	pid=${{comm#/proc/}}
