@@ -72,7 +72,8 @@ void vblk_req_end(struct vblk_req *req, u8 status)
 	/*
 	 * Nobody else is at the list then, but an interrupt in this task, which
 	 * could come in the middle of the add.  The round's time will do: what
-	 * was polled for was found at its beginning, the rest took no time.
+	 * was polled for was found at its beginning, and nobody waits for what
+	 * an engine does within submit().
 	 */
 	if (READ_ONCE(vring->reaper) == current && in_task()) {
 		req->done_ns = vring->now;

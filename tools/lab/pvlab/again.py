@@ -5,8 +5,8 @@ An emulator on a loaded machine loses host VMs (autopsy.py), guests, and time:
 minutes in which a virtual CPU does nothing.  So under TCG, and nowhere else, a
 program that failed runs once more, in a new host VM, and a third time where it is
 known that the emulator lost the second; what still fails has failed.
-What passes then is counted as passed and named as flaky, with all that the first
-run printed, at the end of the run as well.
+What passes then is counted as passed and named as flaky, with all that the runs
+before printed, at the end of the run as well.
 
 Some failures stand after one run, as they may be a race that comes seldom, and a
 second run would hide it:

@@ -44,7 +44,7 @@ class Ours(GuestCase):
     def test_busy_takes_no_interrupt(self):
         disk = self.take("vda")
         # One vCPU, and little: the host's poller has a CPU, and what is left for two
-        # vCPUs under emulation crowds the guest's pollers out all the time.
+        # vCPUs under emulation crowds the guest's pollers out nearly always.
         fio = (
             f"{FIO} --filename=/dev/{disk} --rw=randread --bs=4k --iodepth=4 --size=256k "
             "--cpus_allowed=0"
