@@ -5,8 +5,13 @@
  *
  * What is learned is the *wait*: the time from when a queue began to wait (its
  * first request went out, or its last completion came in) to the completion
- * that ended the wait.  It is learned however the completion was noticed, so a
- * queue that sleeps notices when its device has become fast again.
+ * that ended the wait.
+ *
+ * A wait that an interrupt ended is longer than the same wait polled through, by
+ * the interrupt's own way, which may be longer than the device takes.  So a
+ * queue that sleeps cannot know from its waits that polling would pay, and tries
+ * it: after 16 waits, after twice as many each time it was in vain, up to 1,024.
+ * What a try that paid has measured replaces all that was known.
  */
 #ifndef _PVBLK_POLICY_H
 #define _PVBLK_POLICY_H
@@ -16,13 +21,19 @@
 
 /* A new wait counts for an eighth of what is known. */
 #define PVBLK_LEARN_SHIFT	3
+#define PVBLK_TRY_AFTER		16	/* waits left to interrupts */
+#define PVBLK_TRY_SHIFT		6	/* at most so often doubled */
 
 /**
  * struct pvblk_policy - what a queue knows about its device
  * @wait_ns: the smoothed wait, 0 while nothing is known
+ * @slept: waits left to interrupts since polling was tried last
+ * @try_shift: how often in a row it was tried in vain
  */
 struct pvblk_policy {
 	u64 wait_ns;
+	unsigned int slept;
+	unsigned int try_shift;
 };
 
 /**
@@ -30,14 +41,19 @@ struct pvblk_policy {
  * @p: the queue's knowledge
  * @ns: how long it took
  * @max_ns: the longest wait that is polled through
+ * @polled: whether a poller saw its end, or an interrupt
  *
  * One wait of a second (a host that was paused) must not switch polling off
  * for the next forty, so what is far out of reach counts as four times @max_ns.
  */
-static inline void pvblk_policy_learn(struct pvblk_policy *p, u64 ns, u64 max_ns)
+static inline void pvblk_policy_learn(struct pvblk_policy *p, u64 ns, u64 max_ns, bool polled)
 {
+	bool paid = polled && ns <= max_ns;
+
 	ns = clamp(ns, 1ULL, max(4 * max_ns, 1ULL));
-	if (!p->wait_ns)
+	if (paid)
+		p->try_shift = 0;
+	if (!p->wait_ns || (paid && p->wait_ns > max_ns))
 		p->wait_ns = ns;
 	else if (ns >= p->wait_ns)
 		p->wait_ns += (ns - p->wait_ns) >> PVBLK_LEARN_SHIFT;
@@ -56,6 +72,35 @@ static inline void pvblk_policy_learn(struct pvblk_policy *p, u64 ns, u64 max_ns
 static inline bool pvblk_policy_pays(const struct pvblk_policy *p, u64 max_ns)
 {
 	return p->wait_ns <= max_ns;
+}
+
+/**
+ * pvblk_policy_polls - whether to poll through the wait that begins
+ * @p: the queue's knowledge
+ * @max_ns: the longest wait that is polled through
+ *
+ * Return: true if it is expected to pay, or if it is to be tried.
+ */
+static inline bool pvblk_policy_polls(struct pvblk_policy *p, u64 max_ns)
+{
+	if (pvblk_policy_pays(p, max_ns))
+		return true;
+	if (!max_ns || ++p->slept < PVBLK_TRY_AFTER << p->try_shift)
+		return false;
+	p->slept = 0;
+	return true;
+}
+
+/**
+ * pvblk_policy_gave_up - a wait was polled through in part, and was longer
+ * @p: the queue's knowledge
+ * @max_ns: the longest wait that is polled through
+ */
+static inline void pvblk_policy_gave_up(struct pvblk_policy *p, u64 max_ns)
+{
+	/* Else it was no try, but a wait of another kind than usual. */
+	if (!pvblk_policy_pays(p, max_ns) && p->try_shift < PVBLK_TRY_SHIFT)
+		p->try_shift++;
 }
 
 /**

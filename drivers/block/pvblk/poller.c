@@ -69,7 +69,7 @@ static bool wants_poll(struct pvblk_vq *vq)
 			return false;
 		vq->crowded_until = 0;
 	}
-	return mode == PVBLK_BUSY || pvblk_policy_pays(&vq->policy, poll_max_ns(vq));
+	return mode == PVBLK_BUSY || pvblk_policy_polls(&vq->policy, poll_max_ns(vq));
 }
 
 /*
@@ -129,8 +129,9 @@ struct task_struct *pvblk_watch(struct pvblk_vq *vq)
 /**
  * pvblk_wait_over - completions have come in
  * @vq: the queue, locked
+ * @polled: seen by a poller, not after an interrupt
  */
-void pvblk_wait_over(struct pvblk_vq *vq)
+void pvblk_wait_over(struct pvblk_vq *vq, bool polled)
 {
 	u64 now;
 
@@ -142,7 +143,7 @@ void pvblk_wait_over(struct pvblk_vq *vq)
 	now = local_clock();
 	/* The clocks of two CPUs may differ a little. */
 	if (vq->wait_start && (s64)(now - vq->wait_start) > 0)
-		pvblk_policy_learn(&vq->policy, now - vq->wait_start, poll_max_ns(vq));
+		pvblk_policy_learn(&vq->policy, now - vq->wait_start, poll_max_ns(vq), polled);
 	vq->wait_start = vq->inflight ? now : 0;
 	vq->poll_start = vq->wait_start;
 }
@@ -190,6 +191,8 @@ static void hand_over(struct pvblk_vq *vq, enum verdict why)
 		back_off(vq);
 		trace_virtio_pvblk_crowded(vq);
 	} else {
+		if (why == TOO_LONG)
+			pvblk_policy_gave_up(&vq->policy, poll_max_ns(vq));
 		trace_virtio_pvblk_sleep(vq);
 	}
 	vq->stats.sleeps++;
@@ -214,7 +217,7 @@ static void look(struct pvblk_vq *vq, enum verdict verdict)
 	vq->stats.polls++;
 	if (n) {
 		vq->stats.hits++;
-		pvblk_wait_over(vq);
+		pvblk_wait_over(vq, verdict == KEEP);
 		batch = pvblk_restart(vq, batch);
 	}
 	/*

@@ -176,7 +176,7 @@ void pvblk_fail_work(struct work_struct *work);
 
 /* poller.c: who looks at the ring */
 struct task_struct *pvblk_watch(struct pvblk_vq *vq);
-void pvblk_wait_over(struct pvblk_vq *vq);
+void pvblk_wait_over(struct pvblk_vq *vq, bool polled);
 void pvblk_release_rings(struct pvblk_dev *dev);
 int pvblk_pollers_init(void);
 void pvblk_pollers_exit(void);

@@ -275,7 +275,7 @@ void pvblk_reap_work(struct work_struct *work)
 	if (!vq->poller)
 		pvblk_callbacks_off(vq);
 	if (pvblk_collect(vq, &done)) {
-		pvblk_wait_over(vq);
+		pvblk_wait_over(vq, false);
 		batch = pvblk_restart(vq, batch);
 	}
 	/* This may queue us again, if callbacks are wanted and lose a race. */

@@ -10,7 +10,17 @@
 static void learn_times(struct pvblk_policy *p, u64 ns, int times)
 {
 	while (times--)
-		pvblk_policy_learn(p, ns, MAX_NS);
+		pvblk_policy_learn(p, ns, MAX_NS, false);
+}
+
+/* How many waits are left to interrupts before one is polled through. */
+static int waits_to_try(struct pvblk_policy *p)
+{
+	int n = 0;
+
+	while (n < 1 << 20 && !pvblk_policy_polls(p, MAX_NS))
+		n++;
+	return n;
 }
 
 static void test_unknown_polls(struct kunit *test)
@@ -53,14 +63,57 @@ static void test_recovers(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, pvblk_policy_pays(&p, MAX_NS));
 }
 
+/* Interrupts take long to arrive; the device itself would do. */
+static void test_try_that_pays(struct kunit *test)
+{
+	struct pvblk_policy p = {};
+
+	learn_times(&p, 600000, 50);
+	KUNIT_EXPECT_FALSE(test, pvblk_policy_pays(&p, MAX_NS));
+	KUNIT_EXPECT_EQ(test, waits_to_try(&p), PVBLK_TRY_AFTER - 1);
+	KUNIT_EXPECT_EQ(test, pvblk_policy_budget(&p, MAX_NS), MAX_NS);
+	pvblk_policy_learn(&p, 50000, MAX_NS, true);
+	KUNIT_EXPECT_EQ(test, p.wait_ns, 50000ULL);
+	KUNIT_EXPECT_TRUE(test, pvblk_policy_pays(&p, MAX_NS));
+}
+
+static void test_tries_in_vain_become_rare(struct kunit *test)
+{
+	struct pvblk_policy p = {};
+
+	learn_times(&p, 600000, 50);
+	for (int i = 0; i <= PVBLK_TRY_SHIFT + 2; i++) {
+		KUNIT_EXPECT_EQ(test, waits_to_try(&p),
+				(PVBLK_TRY_AFTER << min(i, PVBLK_TRY_SHIFT)) - 1);
+		pvblk_policy_gave_up(&p, MAX_NS);
+		learn_times(&p, 600000, 1);
+	}
+	/* Noticed by a poller, but too late. */
+	pvblk_policy_learn(&p, 600000, MAX_NS, true);
+	KUNIT_EXPECT_FALSE(test, pvblk_policy_pays(&p, MAX_NS));
+
+	pvblk_policy_learn(&p, 50000, MAX_NS, true);
+	KUNIT_EXPECT_EQ(test, p.try_shift, 0U);
+}
+
+static void test_one_miss_is_no_try(struct kunit *test)
+{
+	struct pvblk_policy p = {};
+
+	learn_times(&p, 10000, 50);
+	pvblk_policy_gave_up(&p, MAX_NS);
+	KUNIT_EXPECT_EQ(test, p.try_shift, 0U);
+}
+
 static void test_extremes(struct kunit *test)
 {
 	struct pvblk_policy p = {};
 
-	pvblk_policy_learn(&p, 0, 0);
+	pvblk_policy_learn(&p, 0, 0, true);
 	KUNIT_EXPECT_GT(test, p.wait_ns, 0ULL);
-	KUNIT_EXPECT_FALSE_MSG(test, pvblk_policy_pays(&p, 0), "no time to poll: never");
-	pvblk_policy_learn(&p, U64_MAX, MAX_NS);
+	for (int i = 0; i < 5000; i++)
+		KUNIT_ASSERT_FALSE_MSG(test, pvblk_policy_polls(&p, 0), "no time to poll: never");
+	pvblk_policy_learn(&p, U64_MAX, MAX_NS, true);
 	KUNIT_EXPECT_LE(test, p.wait_ns, 4 * MAX_NS);
 	learn_times(&p, 1, 1000);
 	KUNIT_EXPECT_EQ(test, p.wait_ns, 1ULL);
@@ -89,6 +142,9 @@ static struct kunit_case pvblk_policy_cases[] = {
 	KUNIT_CASE(test_short_waits_poll),
 	KUNIT_CASE(test_long_waits_sleep),
 	KUNIT_CASE(test_recovers),
+	KUNIT_CASE(test_try_that_pays),
+	KUNIT_CASE(test_tries_in_vain_become_rare),
+	KUNIT_CASE(test_one_miss_is_no_try),
 	KUNIT_CASE(test_extremes),
 	KUNIT_CASE(test_names),
 	{}

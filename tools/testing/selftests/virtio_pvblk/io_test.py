@@ -103,6 +103,24 @@ class Io(GuestCase):
         self.assertGreater(grown["interrupts"], 0)
         self.assertLess(grown["hits"], grown["completed"])
 
+    def test_adaptive_tries_polling_again_more_and_more_rarely(self):
+        self.mode(self.disk, "adaptive")
+        # No device is so fast, so every try is in vain.
+        self.sh(f"echo 1 >/sys/block/{self.disk}/pvblk/poll_max_us")
+        fio = (
+            f"{FIO} --filename=/dev/{self.disk} --rw=randread --bs=4k --iodepth=1 "
+            "--cpus_allowed=0 --size="
+        )
+        self.sh(f"{fio}64k")
+        with self.counting(self.disk) as grown:
+            self.sh(f"{fio}4M")
+        # After 16 waits, 32, 64, 128, 256, 512: six at most, or a few more
+        # where an answer was there at the first look.
+        self.assertEqual(grown["completed"], 1024)
+        self.assertGreaterEqual(grown["sleeps"] - grown["crowded"], 3)
+        self.assertLess(grown["sleeps"] - grown["crowded"], 100)
+        self.assertGreater(grown["interrupts"], 900)
+
     def test_idle_does_nothing(self):
         for mode in ("adaptive", "busy"):
             with self.subTest(mode):
