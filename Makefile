@@ -34,9 +34,9 @@ stage:
 	scripts/stage $(BUILD) && \
 	scripts/private-header "$(KDIR)" "$(KVER)" $(BUILD)/private/vhost
 
-# The selftests' modules are built with ours, but nobody else wants them.
+# The selftests' and the lab's modules are built with ours, but nobody else wants them.
 install: modules pvio
-	@sed -i '\|/tools/testing/|d' $(BUILD)/modules.order
+	@sed -i '\|/tools/|d' $(BUILD)/modules.order
 	+$(kbuild) modules_install INSTALL_MOD_DIR=updates CONFIG_MODULE_SIG_ALL= DEPMOD=true
 	depmod $(if $(INSTALL_MOD_PATH),-b $(INSTALL_MOD_PATH)) $(RELEASE)
 	install -D -m 755 tools/pvblk/pvblkctl $(DESTDIR)$(PREFIX)/sbin/pvblkctl

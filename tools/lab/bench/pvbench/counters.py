@@ -23,6 +23,8 @@ TRACEFS = Path("/sys/kernel/tracing")
 KVM_DEBUG = Path("/sys/kernel/debug/kvm")
 INSTANCE = "pvbench"
 KICK_PROBE = "pvbench_kick"
+# Exits that are the emulation's: see tools/lab/modules/lab_vmrun.c.
+FORCED = Path("/sys/module/lab_vmrun/parameters/forced")
 
 # Guest vectors that can only be devices: below are exceptions, from 0xec on
 # Linux keeps its own (local timer, IPIs, call function).
@@ -152,6 +154,8 @@ def summarise(delta, threads, isa, kicks_known=True):
     for key, n in delta.items():
         if key[0] == "exit" and key[1] in threads.vcpus and n:
             by_reason[reason_name(key[2], isa)] += n
+    forced = min(delta.get(("forced",), 0), by_reason["interrupt"])
+    by_reason["interrupt"] -= forced
     injected = total("inj", threads.vcpus, lambda k: not k[3])
     irqs_all = delta.get(("kvm", "irq_injections"), injected)
     # With an APIC virtualised by hardware nothing is injected by hand.
@@ -161,8 +165,10 @@ def summarise(delta, threads, isa, kicks_known=True):
         else total("msi")
     )
     return {
-        "exits": delta.get(("kvm", "exits"), sum(by_reason.values())),
-        "exits_by_reason": dict(by_reason.most_common()),
+        "exits": delta[("kvm", "exits")] - forced
+        if ("kvm", "exits") in delta
+        else sum(by_reason.values()),
+        "exits_by_reason": {k: n for k, n in by_reason.most_common() if n},
         "kicks": total("kick", threads.vcpus, lambda k: k[2] == 0) if kicks_known else None,
         "irqs": irqs,
         "irqs_all": irqs_all,
@@ -243,6 +249,8 @@ class Kernel:
             with contextlib.suppress(OSError):
                 snap[("csw", tid)] = parse_status_csw((proc / "status").read_text())
                 snap[("cpu", tid)] = parse_stat_cpu((proc / "stat").read_text(), self.hz)
+        with contextlib.suppress(OSError):
+            snap[("forced",)] = int(FORCED.read_text())
         interrupts = Path("/proc/interrupts").read_text()
         for name, n in parse_interrupts(interrupts).items():
             snap[("hostirq", name)] = n

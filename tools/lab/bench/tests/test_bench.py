@@ -97,6 +97,13 @@ class Attribution(unittest.TestCase):
         self.assertEqual(got["exits_by_reason"], {"hlt": 5})
         self.assertEqual(got["exits"], 5)
 
+    def test_exits_of_the_emulations_own_are_left_out(self):
+        delta = {("exit", 1, 0x60): 12, ("exit", 1, 0x78): 5, ("forced",): 10}
+        got = self.summary(delta)
+        self.assertEqual(got["exits_by_reason"], {"hlt": 5, "interrupt": 2})
+        self.assertEqual(got["exits"], 7)
+        self.assertEqual(self.summary({**delta, ("kvm", "exits"): 20})["exits"], 10)
+
     def test_kvms_own_count_of_exits_is_preferred(self):
         got = self.summary({("exit", 1, 0x78): 5, ("kvm", "exits"): 6})
         self.assertEqual(got["exits"], 6)

@@ -3,15 +3,19 @@
 """What a guest of the lab can do: commands, files, disks, limits, its end."""
 
 import os
+import shutil
 import signal
+import tempfile
 import threading
 import unittest
 from pathlib import Path
 
-from pvlab import ktap
+from pvlab import ktap, paths
 from pvlab.guest import CommandFailed, Disk, Gone, Guest, LabError, Share, Timeout
+from pvlab.pvio import Nullb, Pvio, need_pvio
 
 SIZE = 64 << 20
+IRQS = paths.OUT / "build" / f"{os.environ['LAB_KERNEL_RELEASE']}-lab/lab_irqs.ko"
 
 
 class Commands(unittest.TestCase):
@@ -138,6 +142,45 @@ class Boot(unittest.TestCase):
         with self.assertRaises(LabError) as caught:
             guest.start()
         self.assertIn("no-such-device", "".join(caught.exception.__notes__))
+
+
+class Interrupts(unittest.TestCase):
+    """Where lab_vmrun is not loaded, QEMU's emulator mostly fails this: a busy
+    poller's answers interrupt a guest just as it is entered."""
+
+    def setUp(self):
+        need_pvio()
+        self.directory = Path(tempfile.mkdtemp(dir="/run"))
+        self.addCleanup(shutil.rmtree, self.directory)
+        null = Nullb("lab", submit_queues=1, memory_backed=0)
+        self.addCleanup(null.remove)
+        self.socket = self.directory / "blk.sock"
+        cpu = max(os.sched_getaffinity(0))
+        words = ["--poll-cpu", cpu, "--poll-mode", "busy", "-s", self.socket, null.path]
+        pvio = Pvio(*words, directory=self.directory)
+        self.addCleanup(pvio.stop)
+        pvio.start(self.socket)
+        self.vcpus_on = min(os.sched_getaffinity(0))
+
+    def counted(self, guest, name):
+        return int(guest.run(f"cat /sys/module/lab_irqs/parameters/{name}", check=True).out)
+
+    def test_they_come_only_while_they_are_on(self):
+        with Guest("interrupts", disks=[Disk.vhost_user(self.socket)]) as guest:
+            for vcpu in guest.qmp("query-cpus-fast"):
+                os.sched_setaffinity(vcpu["thread-id"], {self.vcpus_on})
+            guest.modprobe(str(IRQS))
+            fio = (
+                "fio --name=t --filename=/dev/vda --rw=randread --bs=4k --direct=1 "
+                "--ioengine=io_uring --time_based --runtime=20 >/dev/null"
+            )
+            try:
+                ended = guest.run(fio, timeout=90).ok
+            except Timeout:
+                ended = False
+            self.assertEqual(self.counted(guest, "while_off"), 0)
+            self.assertTrue(ended, "fio did not end")
+            self.assertGreater(self.counted(guest, "seen"), 1000)
 
 
 if __name__ == "__main__":

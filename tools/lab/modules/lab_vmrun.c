@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Keeps QEMU's emulator from delivering an interrupt of a nested guest twice.
+ *
+ * QEMU 7.2 emulates a VMRUN that injects an interrupt by delivering it at once,
+ * but keeps its number as an exception to be raised until the next VM exit, or
+ * until the guest has any other exception.  If something else stops the emulated
+ * CPU before that (another CPU flushes TLBs, a timer of QEMU's), the number is
+ * raised: the guest is interrupted once more, wherever it is, with interrupts
+ * off too.  There it may lose a task for ever: one that is just being taken off
+ * the run queue is found to be the current one, and is woken without being put
+ * back.
+ *
+ * A VM exit forgets the number.  KVM can be asked for one right after a VMRUN,
+ * and here is, for each VMRUN that injects an interrupt: the interrupt is still
+ * delivered in between.  That costs one exit an interrupt, which "forced" counts
+ * (a few of them would have come by themselves, for an interrupt of the host's).
+ *
+ * For the lab's host VM under TCG only; tools/lab/pvlab/guest.py loads it.
+ */
+#include <linux/kprobes.h>
+#include <linux/kvm_host.h>
+#include <linux/module.h>
+#include <linux/percpu.h>
+
+static DEFINE_PER_CPU(unsigned long, forced);
+
+static int forced_get(char *buffer, const struct kernel_param *kp)
+{
+	unsigned long sum = 0;
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		sum += per_cpu(forced, cpu);
+	return sysfs_emit(buffer, "%lu\n", sum);
+}
+
+static const struct kernel_param_ops forced_ops = { .get = forced_get };
+module_param_cb(forced, &forced_ops, NULL, 0444);
+MODULE_PARM_DESC(forced, "VM exits that were asked for");
+
+/* svm_vcpu_run(vcpu, force_immediate_exit); later kernels have flags there, of which it is bit 0 */
+static int before_run(struct kprobe *p, struct pt_regs *regs)
+{
+	struct kvm_vcpu *vcpu = (struct kvm_vcpu *)regs->di;
+
+	if (vcpu->arch.interrupt.injected) {
+		regs->si |= 1;
+		this_cpu_inc(forced);
+	}
+	return 0;
+}
+
+static struct kprobe probe = {
+	.symbol_name = "svm_vcpu_run",
+	.pre_handler = before_run,
+};
+
+static int __init lab_vmrun_init(void)
+{
+	return register_kprobe(&probe);
+}
+
+static void __exit lab_vmrun_exit(void)
+{
+	unregister_kprobe(&probe);
+}
+
+module_init(lab_vmrun_init);
+module_exit(lab_vmrun_exit);
+
+MODULE_DESCRIPTION("Works around QEMU's emulation of VMRUN");
+MODULE_LICENSE("GPL");
