@@ -8,10 +8,13 @@
  * that ended the wait.
  *
  * A wait that an interrupt ended is longer than the same wait polled through, by
- * the interrupt's own way, which may be longer than the device takes.  So a
- * queue that sleeps cannot know from its waits that polling would pay, and tries
- * it: after 16 waits, after twice as many each time it was in vain, up to 1,024.
- * What a try that paid has measured replaces all that was known.
+ * the interrupt's own way, which may be longer than the device takes.  If it is
+ * short enough all the same, polling pays.  If it is not, only trying can tell:
+ * each 16th wait is polled through, of twice as many each time that was in vain,
+ * up to 1,024, and of half as many each time it paid.  What such a try measured
+ * replaces what was known.  Where some waits are short and more are not, polling
+ * begins and ends again with each lucky try; that costs at most a few of
+ * poll_max_us in 16 waits that are longer, and only time that nobody wants.
  */
 #ifndef _PVBLK_POLICY_H
 #define _PVBLK_POLICY_H
@@ -21,20 +24,45 @@
 
 /* A new wait counts for an eighth of what is known. */
 #define PVBLK_LEARN_SHIFT	3
-#define PVBLK_TRY_AFTER		16	/* waits left to interrupts */
+#define PVBLK_TRY_AFTER		16	/* waits, of which the last is polled */
 #define PVBLK_TRY_SHIFT		6	/* at most so often doubled */
 
 /**
  * struct pvblk_policy - what a queue knows about its device
  * @wait_ns: the smoothed wait, 0 while nothing is known
- * @slept: waits left to interrupts since polling was tried last
- * @try_shift: how often in a row it was tried in vain
+ * @slept: waits left to interrupts since polling paid, or was tried
+ * @try_shift: how often more it was tried in vain than it paid
  */
 struct pvblk_policy {
 	u64 wait_ns;
 	unsigned int slept;
 	unsigned int try_shift;
 };
+
+/**
+ * pvblk_policy_pays - whether the next wait is expected to be short enough
+ * @p: the queue's knowledge
+ * @max_ns: the longest wait that is polled through
+ *
+ * A queue that knows nothing yet polls: the first I/O after loading, or after
+ * the mode or poll_max_us was written, is as fast as it can be.
+ */
+static inline bool pvblk_policy_pays(const struct pvblk_policy *p, u64 max_ns)
+{
+	return p->wait_ns <= max_ns;
+}
+
+/**
+ * pvblk_policy_gave_up - a wait was polled through in part, and was longer
+ * @p: the queue's knowledge
+ * @max_ns: the longest wait that is polled through
+ */
+static inline void pvblk_policy_gave_up(struct pvblk_policy *p, u64 max_ns)
+{
+	/* Else it was no try, but a wait of another kind than usual. */
+	if (!pvblk_policy_pays(p, max_ns) && p->try_shift < PVBLK_TRY_SHIFT)
+		p->try_shift++;
+}
 
 /**
  * pvblk_policy_learn - a wait has ended
@@ -48,12 +76,17 @@ struct pvblk_policy {
  */
 static inline void pvblk_policy_learn(struct pvblk_policy *p, u64 ns, u64 max_ns, bool polled)
 {
+	bool try = !pvblk_policy_pays(p, max_ns);
 	bool paid = polled && ns <= max_ns;
 
 	ns = clamp(ns, 1ULL, max(4 * max_ns, 1ULL));
+	if (polled && !paid)
+		pvblk_policy_gave_up(p, max_ns);
 	if (paid)
-		p->try_shift = 0;
-	if (!p->wait_ns || (paid && p->wait_ns > max_ns))
+		p->slept = 0;
+	if (paid && try && p->try_shift)
+		p->try_shift--;
+	if (!p->wait_ns || (paid && try))
 		p->wait_ns = ns;
 	else if (ns >= p->wait_ns)
 		p->wait_ns += (ns - p->wait_ns) >> PVBLK_LEARN_SHIFT;
@@ -62,22 +95,11 @@ static inline void pvblk_policy_learn(struct pvblk_policy *p, u64 ns, u64 max_ns
 }
 
 /**
- * pvblk_policy_pays - whether the next wait is expected to be short enough
- * @p: the queue's knowledge
- * @max_ns: the longest wait that is polled through
- *
- * A queue that knows nothing yet polls: the first I/O after loading or after
- * the administrator's change is as fast as it can be.
- */
-static inline bool pvblk_policy_pays(const struct pvblk_policy *p, u64 max_ns)
-{
-	return p->wait_ns <= max_ns;
-}
-
-/**
  * pvblk_policy_polls - whether to poll through the wait that begins
  * @p: the queue's knowledge
  * @max_ns: the longest wait that is polled through
+ *
+ * Counts waits: to be called once for each.
  *
  * Return: true if it is expected to pay, or if it is to be tried.
  */
@@ -89,18 +111,6 @@ static inline bool pvblk_policy_polls(struct pvblk_policy *p, u64 max_ns)
 		return false;
 	p->slept = 0;
 	return true;
-}
-
-/**
- * pvblk_policy_gave_up - a wait was polled through in part, and was longer
- * @p: the queue's knowledge
- * @max_ns: the longest wait that is polled through
- */
-static inline void pvblk_policy_gave_up(struct pvblk_policy *p, u64 max_ns)
-{
-	/* Else it was no try, but a wait of another kind than usual. */
-	if (!pvblk_policy_pays(p, max_ns) && p->try_shift < PVBLK_TRY_SHIFT)
-		p->try_shift++;
 }
 
 /**

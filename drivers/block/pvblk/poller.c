@@ -191,7 +191,7 @@ static void hand_over(struct pvblk_vq *vq, enum verdict why)
 		back_off(vq);
 		trace_virtio_pvblk_crowded(vq);
 	} else {
-		if (why == TOO_LONG)
+		if (why == TOO_LONG && READ_ONCE(vq->dev->mode) == PVBLK_ADAPTIVE)
 			pvblk_policy_gave_up(&vq->policy, poll_max_ns(vq));
 		trace_virtio_pvblk_sleep(vq);
 	}

@@ -99,6 +99,20 @@ static ssize_t mode_show(struct device *d, struct device_attribute *attr, char *
 	return sysfs_emit(buf, "%s\n", pvblk_mode_names[READ_ONCE(to_pvblk(d)->mode)]);
 }
 
+/* What was learned was learned for another mode, or another limit. */
+static void forget(struct pvblk_dev *dev)
+{
+	unsigned int i;
+
+	for (i = 0; i < dev->nr_vqs; i++) {
+		struct pvblk_vq *vq = &dev->vqs[i];
+
+		spin_lock_bh(&vq->lock);
+		vq->policy = (struct pvblk_policy) {};
+		spin_unlock_bh(&vq->lock);
+	}
+}
+
 /* Whoever looks next sees it: nothing has to stop for it. */
 static ssize_t mode_store(struct device *d, struct device_attribute *attr,
 			  const char *buf, size_t count)
@@ -108,6 +122,7 @@ static ssize_t mode_store(struct device *d, struct device_attribute *attr,
 	if (m < 0)
 		return m;
 	WRITE_ONCE(to_pvblk(d)->mode, m);
+	forget(to_pvblk(d));
 	return count;
 }
 static DEVICE_ATTR_RW(mode);
@@ -128,6 +143,7 @@ static ssize_t poll_max_us_store(struct device *d, struct device_attribute *attr
 	if (us > PVBLK_POLL_MAX_US)
 		return -ERANGE;
 	WRITE_ONCE(to_pvblk(d)->poll_max_us, us);
+	forget(to_pvblk(d));
 	return count;
 }
 static DEVICE_ATTR_RW(poll_max_us);

@@ -88,12 +88,47 @@ static void test_tries_in_vain_become_rare(struct kunit *test)
 		pvblk_policy_gave_up(&p, MAX_NS);
 		learn_times(&p, 600000, 1);
 	}
-	/* Noticed by a poller, but too late. */
+	pvblk_policy_learn(&p, 50000, MAX_NS, true);
+	KUNIT_EXPECT_EQ(test, p.try_shift, PVBLK_TRY_SHIFT - 1U);
+	KUNIT_EXPECT_EQ(test, p.slept, 0U);
+}
+
+/* Noticed by a poller that got the CPU too late. */
+static void test_late_try_is_in_vain(struct kunit *test)
+{
+	struct pvblk_policy p = {};
+
+	learn_times(&p, 600000, 50);
+	waits_to_try(&p);
 	pvblk_policy_learn(&p, 600000, MAX_NS, true);
 	KUNIT_EXPECT_FALSE(test, pvblk_policy_pays(&p, MAX_NS));
+	KUNIT_EXPECT_EQ(test, p.try_shift, 1U);
+}
 
-	pvblk_policy_learn(&p, 50000, MAX_NS, true);
-	KUNIT_EXPECT_EQ(test, p.try_shift, 0U);
+/* Half of the tries pay, and all that follows is slow. */
+static void test_lucky_tries_do_not_keep_it_polling(struct kunit *test)
+{
+	struct pvblk_policy p = {};
+	unsigned int polled = 0, waits = 0;
+
+	while (waits < 10000) {
+		bool try = !pvblk_policy_pays(&p, MAX_NS);
+
+		waits++;
+		if (!pvblk_policy_polls(&p, MAX_NS)) {
+			learn_times(&p, 800000, 1);
+			continue;
+		}
+		polled++;
+		if (try && waits % 2) {
+			pvblk_policy_learn(&p, 50000, MAX_NS, true);
+			continue;
+		}
+		pvblk_policy_gave_up(&p, MAX_NS);
+		learn_times(&p, 800000, 1);
+	}
+	/* A try and the few waits after it, in 16 at most. */
+	KUNIT_EXPECT_LT(test, polled, waits / 4);
 }
 
 static void test_one_miss_is_no_try(struct kunit *test)
@@ -144,6 +179,8 @@ static struct kunit_case pvblk_policy_cases[] = {
 	KUNIT_CASE(test_recovers),
 	KUNIT_CASE(test_try_that_pays),
 	KUNIT_CASE(test_tries_in_vain_become_rare),
+	KUNIT_CASE(test_late_try_is_in_vain),
+	KUNIT_CASE(test_lucky_tries_do_not_keep_it_polling),
 	KUNIT_CASE(test_one_miss_is_no_try),
 	KUNIT_CASE(test_extremes),
 	KUNIT_CASE(test_names),

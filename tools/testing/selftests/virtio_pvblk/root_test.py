@@ -12,7 +12,7 @@ from pvlab import ktap
 from pvlab import modules as kmod
 from pvlab.guest import kernel_here
 
-# As Debian's initramfs does with tools/pvblk/initramfs-hook: ours by its name,
+# In the order that pvblk.conf asks for by its softdep: ours by its name,
 # and only then what the devices ask for.
 INIT = """#!/bin/sh
 mount -t devtmpfs dev /dev
