@@ -230,7 +230,10 @@ static void learn(struct vblk_vring *vring, struct vblk_req *req)
 	/* Nobody waits for what is done within the round. */
 	if (took <= 0)
 		return;
-	vring->src.service_ns = mean ? mean + (took - mean) / 8 : took;
+	/* A forecast is of the usual: one that took ten times as long is not. */
+	if (mean)
+		took = mean + (min(took, 2 * mean) - mean) / 8;
+	vring->src.service_ns = took;
 }
 
 static void one_done(struct vblk_req *req, bool may_sleep)

@@ -45,7 +45,7 @@
  * The wait for a completion has to be this many margins long, or what is slept
  * is too little of it to be worth the risk of being late.
  */
-#define SLEEP_MARGINS	4
+#define SLEEP_MARGINS	2
 
 /* Owners may be told anything by a backend that lost a request. */
 #define SERVICE_MAX	(1ULL * NSEC_PER_SEC)
