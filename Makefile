@@ -36,7 +36,7 @@ stage:
 
 # The selftests' and the lab's modules are built with ours, but nobody else wants them.
 install: modules pvio
-	@sed -i '\|/tools/|d' $(BUILD)/modules.order
+	@sed -i -e '\|^$(BUILD)/tools/|d' -e '\|^tools/|d' $(BUILD)/modules.order
 	+$(kbuild) modules_install INSTALL_MOD_DIR=updates CONFIG_MODULE_SIG_ALL= DEPMOD=true
 	depmod $(if $(INSTALL_MOD_PATH),-b $(INSTALL_MOD_PATH)) $(RELEASE)
 	install -D -m 755 tools/pvblk/pvblkctl $(DESTDIR)$(PREFIX)/sbin/pvblkctl

@@ -39,7 +39,10 @@ static const struct kernel_param_ops forced_ops = { .get = forced_get };
 module_param_cb(forced, &forced_ops, NULL, 0444);
 MODULE_PARM_DESC(forced, "VM exits that were asked for");
 
-/* svm_vcpu_run(vcpu, force_immediate_exit); later kernels have flags there, of which it is bit 0 */
+/*
+ * The second argument's bit 0 asks for the exit: KVM_RUN_FORCE_IMMEDIATE_EXIT of
+ * run_flags; a bool in the kernels before those.
+ */
 static int before_run(struct kprobe *p, struct pt_regs *regs)
 {
 	struct kvm_vcpu *vcpu = (struct kvm_vcpu *)regs->di;

@@ -58,7 +58,12 @@ def load(name, *parameters):
         return
     for need in needs(path):
         load(need)
-    _do("insmod", path, *parameters)
+    try:
+        _do("insmod", path, *parameters)
+    except LabError:
+        # Somebody else may have done it meanwhile.
+        if not loaded(name):
+            raise
 
 
 def unload(name):

@@ -180,7 +180,7 @@ class Interrupts(unittest.TestCase):
                 ended = False
             self.assertEqual(self.counted(guest, "while_off"), 0)
             self.assertTrue(ended, "fio did not end")
-            self.assertGreater(self.counted(guest, "seen"), 1000)
+            self.assertGreater(self.counted(guest, "devices"), 1000)
 
 
 if __name__ == "__main__":

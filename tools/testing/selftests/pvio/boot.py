@@ -107,10 +107,9 @@ class Boot(PvioTest):
         # OVMF in a guest of kvm_amd makes an emulated CPU abort: tcg_handle_interrupt()
         # without its lock.  So there the guest is emulated, too; its disk is the same.
         emulate = ["-machine", "accel=tcg", "-cpu", "max"] if emulated() else []
-        guest = self.boots(
-            self.guest("pvio-uefi", ["-bios", OVMF, *emulate], boot_timeout=400),
-            lambda image: image,
-        )
+        guest = self.guest("pvio-uefi", ["-bios", OVMF, *emulate])
+        guest.boot_timeout *= 2
+        self.boots(guest, lambda image: image)
         self.assertTrue(guest.run("test -d /sys/firmware/efi").ok)
 
 

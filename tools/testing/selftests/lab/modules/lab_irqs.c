@@ -8,28 +8,42 @@
 #include <linux/kprobes.h>
 #include <linux/module.h>
 
-static unsigned long seen;
-module_param(seen, ulong, 0444);
-MODULE_PARM_DESC(seen, "Interrupts");
+static unsigned long devices;
+module_param(devices, ulong, 0444);
+MODULE_PARM_DESC(devices, "Interrupts of devices");
+
+static unsigned long ticks;
+module_param(ticks, ulong, 0444);
+MODULE_PARM_DESC(ticks, "Interrupts of the timer");
 
 static unsigned long while_off;
 module_param(while_off, ulong, 0444);
-MODULE_PARM_DESC(while_off, "Interrupts that came while they were off");
+MODULE_PARM_DESC(while_off, "Interrupts of both that came while they were off");
 
-static int look(struct kprobe *p, struct pt_regs *regs)
+static int look(unsigned long *count)
 {
 	const struct pt_regs *interrupted = get_irq_regs();
 
 	if (!interrupted)
 		return 0;
-	seen++;
+	(*count)++;
 	if (!(interrupted->flags & X86_EFLAGS_IF))
 		while_off++;
 	return 0;
 }
 
-static struct kprobe device = { .symbol_name = "handle_edge_irq", .pre_handler = look };
-static struct kprobe timer = { .symbol_name = "hrtimer_interrupt", .pre_handler = look };
+static int of_device(struct kprobe *p, struct pt_regs *regs)
+{
+	return look(&devices);
+}
+
+static int of_timer(struct kprobe *p, struct pt_regs *regs)
+{
+	return look(&ticks);
+}
+
+static struct kprobe device = { .symbol_name = "handle_edge_irq", .pre_handler = of_device };
+static struct kprobe timer = { .symbol_name = "hrtimer_interrupt", .pre_handler = of_timer };
 static struct kprobe *probes[] = { &device, &timer };
 
 static int __init lab_irqs_init(void)
