@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
  * /dev/vhost-poll: a file descriptor that is a thread polling vrings from one
- * CPU.  Open it, VHOST_POLL_CREATE binds it, devices (vhost_blk, vhost_fs)
- * take the descriptor to attach their vrings.  Closing the last reference
- * ends the thread.
+ * CPU.  Open it, VHOST_POLL_CREATE binds it, devices (vhost_blk) take the
+ * descriptor to attach their vrings.  Closing the last reference ends the
+ * thread.
  *
  * Every structure starts with its size as user space knows it, as in
  * openat2(2): a shorter one is completed with zeroes, a longer one must be
