@@ -2,18 +2,19 @@
 /*
  * Keeps QEMU's emulator from delivering an interrupt of a nested guest twice.
  *
- * QEMU 7.2 emulates a VMRUN that injects an interrupt by delivering it at once,
- * but keeps its number as an exception to be raised until the next VM exit, or
- * until the guest has any other exception.  If something else stops the emulated
- * CPU before that (another CPU flushes TLBs, a timer of QEMU's), the number is
- * raised: the guest is interrupted once more, wherever it is, with interrupts
- * off too.  There it may lose a task for ever: one that is just being taken off
- * the run queue is found to be the current one, and is woken without being put
- * back.
+ * Seen with QEMU 7.2: a guest is interrupted with interrupts off (lab_irqs counts
+ * that), and may lose a task for ever: one that is just being taken off the run
+ * queue is found to be the current one, and is woken without being put back.
+ *
+ * The account that fits: QEMU emulates a VMRUN that injects an interrupt by
+ * delivering it at once, but keeps its number as an exception to be raised until
+ * the next VM exit, or until the guest has any other exception.  If something
+ * else stops the emulated CPU before that (another CPU wants it, a timer of
+ * QEMU's), the number is raised, wherever the guest is by then.
  *
  * A VM exit forgets the number.  KVM can be asked for one right after a VMRUN,
  * and here is, for each VMRUN that injects an interrupt: the interrupt is still
- * delivered in between.  That costs one exit an interrupt, which "forced" counts
+ * delivered in between.  With that, none has been seen again.  That costs one exit an interrupt, which "forced" counts
  * (a few of them would have come by themselves, for an interrupt of the host's).
  *
  * For the lab's host VM under TCG only; tools/lab/pvlab/guest.py loads it.
