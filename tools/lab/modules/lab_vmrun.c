@@ -14,8 +14,10 @@
  *
  * A VM exit forgets the number.  KVM can be asked for one right after a VMRUN,
  * and here is, for each VMRUN that injects an interrupt: the interrupt is still
- * delivered in between.  With that, none has been seen again.  That costs one exit an interrupt, which "forced" counts
- * (a few of them would have come by themselves, for an interrupt of the host's).
+ * delivered in between.  With that, none has been seen again.
+ *
+ * It costs one exit an interrupt, which "forced" counts (a few of them would have
+ * come by themselves, for an interrupt of the host's).
  *
  * For the lab's host VM under TCG only; tools/lab/pvlab/guest.py loads it.
  */
