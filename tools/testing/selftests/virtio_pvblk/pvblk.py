@@ -22,6 +22,8 @@ PATIENCE = 240 if DEBUG else 120
 # how long a queue that was crowded out is left to interrupts at most.
 UNCROWDED = 20
 CROWDED_MAX = 1.6
+# What is read in such a time: it has to end before the machine is busy otherwise.
+UNCROWDED_KIB = 128 if DEBUG else 2048
 COUNTERS = (
     "submitted completed polls hits sleeps crowded interrupts kicks_sent kicks_saved timeouts"
 ).split()
