@@ -84,6 +84,26 @@ struct vhost_poll_source {
 	unsigned long state;
 };
 
+/**
+ * vhost_poll_learn - a request is back from the backend
+ * @src: whose; for its callbacks only
+ * @took: nanoseconds since it was given to the backend
+ *
+ * A forecast is of the usual: a request that took ten times as long (the host
+ * was busy, the disk retried) counts as one that took twice the usual.
+ */
+static inline void vhost_poll_learn(struct vhost_poll_source *src, s64 took)
+{
+	s64 mean = src->service_ns;
+
+	/* Nobody waits for what is done within the round. */
+	if (took <= 0)
+		return;
+	if (mean)
+		took = mean + (min(took, 2 * mean) - mean) / 8;
+	src->service_ns = took;
+}
+
 /*
  * Arguments of the ioctls of pollers and of the devices they serve begin with
  * their size, see uapi/linux/vhost_poll.h.  The size in the ioctl's number is

@@ -222,20 +222,6 @@ static void release_later(struct vblk_req *req)
 	to_worker(req);
 }
 
-static void learn(struct vblk_vring *vring, struct vblk_req *req)
-{
-	s64 took = req->done_ns - req->submit_ns;
-	s64 mean = vring->src.service_ns;
-
-	/* Nobody waits for what is done within the round. */
-	if (took <= 0)
-		return;
-	/* A forecast is of the usual: one that took ten times as long is not. */
-	if (mean)
-		took = mean + (min(took, 2 * mean) - mean) / 8;
-	vring->src.service_ns = took;
-}
-
 static void one_done(struct vblk_req *req, bool may_sleep)
 {
 	struct vblk_vring *vring = req->vring;
@@ -256,7 +242,7 @@ static void one_done(struct vblk_req *req, bool may_sleep)
 		return;
 	}
 	if (vblk_is_rw(req) && !req->released)
-		learn(vring, req);
+		vhost_poll_learn(&vring->src, req->done_ns - req->submit_ns);
 	if (!vblk_unmap_data(req, may_sleep)) {
 		release_later(req);
 		return;

@@ -3,6 +3,7 @@
 #include <kunit/test.h>
 #include <linux/module.h>
 #include <linux/time64.h>
+#include <linux/vhost_poll.h>
 #include <uapi/linux/vhost_poll.h>
 
 #include "policy.h"
@@ -236,6 +237,37 @@ static void arrivals_during_a_wait_widen_the_overlap(struct kunit *test)
 	KUNIT_EXPECT_LT(test, pol.overlap_window, 30 * USEC);
 }
 
+static void half_a_wait_is_worth_sleeping(struct kunit *test)
+{
+	struct vhost_poll_policy pol;
+
+	vhost_poll_policy_init(&pol, WINDOW, MSEC);
+	pol.margin = 400 * USEC;
+	KUNIT_EXPECT_EQ(test, MSEC + 600 * USEC,
+			vhost_poll_predict(&pol, MSEC, MSEC, MSEC, true));
+	pol.margin = 500 * USEC;
+	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
+			vhost_poll_predict(&pol, MSEC, MSEC, MSEC, true));
+}
+
+static void an_outlier_is_not_the_usual(struct kunit *test)
+{
+	struct vhost_poll_source src = {};
+	int i;
+
+	vhost_poll_learn(&src, MSEC);
+	KUNIT_EXPECT_EQ(test, src.service_ns, MSEC);
+	vhost_poll_learn(&src, 15 * MSEC);
+	KUNIT_EXPECT_LE(test, src.service_ns, MSEC + MSEC / 8);
+	vhost_poll_learn(&src, 0);
+	vhost_poll_learn(&src, -MSEC);
+	KUNIT_EXPECT_GE(test, src.service_ns, MSEC);
+	/* What lasts is the usual. */
+	for (i = 0; i < 64; i++)
+		vhost_poll_learn(&src, 15 * MSEC);
+	KUNIT_EXPECT_GE(test, src.service_ns, 14 * MSEC);
+}
+
 static struct kunit_case policy_cases[] = {
 	KUNIT_CASE(busy_never_sleeps),
 	KUNIT_CASE(event_sleeps_at_once),
@@ -249,6 +281,8 @@ static struct kunit_case policy_cases[] = {
 	KUNIT_CASE(stuck_backend_is_not_spun_for),
 	KUNIT_CASE(nothing_wraps),
 	KUNIT_CASE(arrivals_during_a_wait_widen_the_overlap),
+	KUNIT_CASE(half_a_wait_is_worth_sleeping),
+	KUNIT_CASE(an_outlier_is_not_the_usual),
 	{}
 };
 
