@@ -14,14 +14,16 @@ PREFIX ?= /usr/local
 KVER ?= $(shell scripts/newest-kernel)
 KDIR ?= $(if $(KVER),/lib/modules/$(KVER)/build)
 RELEASE = $(or $(shell cat $(KDIR)/include/config/kernel.release 2>/dev/null),$(KVER))
-BUILD = $(CURDIR)/out/build/$(RELEASE)
+# PART=guest: only what a guest loads, in a place of its own.
+PART :=
+BUILD = $(CURDIR)/out/build/$(RELEASE)$(PART:%=-%)
 
 # Debian's headers come without the vmlinux that BTF would need.
 jobs = $(if $(findstring --jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
 kbuild = $(MAKE) $(jobs) -C $(KDIR) M=$(BUILD) W=1 KCFLAGS=-Werror \
-	CONFIG_DEBUG_INFO_BTF_MODULES= $(if $(C),C=$(C) CF="$(CF)")
+	CONFIG_DEBUG_INFO_BTF_MODULES= PVIO_PART=$(PART) $(if $(C),C=$(C) CF="$(CF)")
 
-.PHONY: modules stage install install-guest clean help tree check demo bench bench-host \
+.PHONY: modules stage install install-guest uninstall clean help tree check demo bench bench-host \
 	mutants pvio modules-dir debug-kernel
 
 modules: stage
@@ -32,22 +34,36 @@ stage:
 	@scripts/kernel-ready "$(KDIR)" "$(KVER)"
 	@mkdir -p $(BUILD) && exec 9>$(BUILD).lock && flock 9 && \
 	scripts/stage $(BUILD) && \
-	scripts/private-header "$(KDIR)" "$(KVER)" $(BUILD)/private/vhost
+	$(if $(PART),true,scripts/private-header "$(KDIR)" "$(KVER)" $(BUILD)/private/vhost)
 
-# The selftests' and the lab's modules are built with ours, but nobody else wants them.
+# The selftests' and the lab's modules are built with ours, but nobody else wants
+# them: while it installs, Kbuild finds a list without them.
+define install-modules
++@order=$(BUILD)/modules.order && cp -p $$order $$order.all && \
+trap "mv -f $$order.all $$order" EXIT && \
+sed -i -e '\|^$(BUILD)/tools/|d' -e '\|^tools/|d' $$order && \
+$(kbuild) modules_install INSTALL_MOD_DIR=updates CONFIG_MODULE_SIG_ALL= DEPMOD=true
+$(depmod)
+install -D -m 755 tools/pvblk/pvblkctl $(DESTDIR)$(PREFIX)/sbin/pvblkctl
+endef
+depmod = depmod $(if $(INSTALL_MOD_PATH),-b $(INSTALL_MOD_PATH)) $(RELEASE)
+updates = $(INSTALL_MOD_PATH)/lib/modules/$(RELEASE)/updates
+
 install: modules pvio
-	@sed -i -e '\|^$(BUILD)/tools/|d' -e '\|^tools/|d' $(BUILD)/modules.order
-	+$(kbuild) modules_install INSTALL_MOD_DIR=updates CONFIG_MODULE_SIG_ALL= DEPMOD=true
-	depmod $(if $(INSTALL_MOD_PATH),-b $(INSTALL_MOD_PATH)) $(RELEASE)
-	install -D -m 755 tools/pvblk/pvblkctl $(DESTDIR)$(PREFIX)/sbin/pvblkctl
+	$(install-modules)
 	+$(MAKE) -C tools/pvio install-files BIN=$(CURDIR)/out/bin/pvio prefix=$(PREFIX)
 
-# What a guest wants: no pvio, so no Rust.
+# What a guest wants: no pvio, so no Rust, and nothing of the host's, so no kernel source.
+install-guest: PART := guest
 install-guest: modules
-	install -D -m 644 $(BUILD)/drivers/block/pvblk/virtio_pvblk.ko \
-		$(INSTALL_MOD_PATH)/lib/modules/$(RELEASE)/updates/drivers/block/pvblk/virtio_pvblk.ko
-	depmod $(if $(INSTALL_MOD_PATH),-b $(INSTALL_MOD_PATH)) $(RELEASE)
-	install -D -m 755 tools/pvblk/pvblkctl $(DESTDIR)$(PREFIX)/sbin/pvblkctl
+	$(install-modules)
+
+# What either of the two installed, of this kernel.
+uninstall:
+	rm -rf $(addprefix $(updates)/drivers/,vhost/poll vhost/blk block/pvblk)
+	$(depmod)
+	rm -f $(DESTDIR)$(PREFIX)/sbin/pvblkctl
+	+$(MAKE) -C tools/pvio uninstall prefix=$(PREFIX)
 
 clean:
 	rm -rf out/build out/bin out/tree out/tests

@@ -110,3 +110,4 @@ def run(step):
         step("rustfmt", cargo("fmt", "--all", "--check"), env=env)
         clippy = ("clippy", "--locked", "--all-targets", "-q", "--", "-D", "warnings")
         step("clippy", cargo(*clippy), limit=900, env=env)
+        step("install", ["scripts/check-install"], limit=900)
