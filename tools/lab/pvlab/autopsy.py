@@ -3,7 +3,7 @@
 
 QEMU's emulation of a CPU with nested guests has faults of its own, which show
 on a busy machine once in some hundred programs.  A run that met one has learned
-nothing about what was tested.  Four leave traces that no module can:
+nothing about what was tested.  Five leave traces that no module can:
 
 Ended.  QEMU's emulator finds its own state wrong, and aborts.
 
@@ -19,6 +19,10 @@ in the entry of the page fault, again and again, until its stack is full.
 
 Stale code.  While one CPU patches a jump label another runs the breakpoint that
 stood there for a moment after it is gone, and nobody knows it: "Oops: int3".
+
+Interrupted with interrupts off.  A trace has an interrupt within the taking of a
+lock that has just turned them off.  Lockdep reports what that would mean if it
+could be.
 """
 
 import re
@@ -31,6 +35,9 @@ FAULTS_IN_FAULT = (
     re.compile(r"Comm: qemu-system-x86 "),
     re.compile(r"RIP: 0010:(error_entry|exc_page_fault|asm_exc_page_fault)\+"),
 )
+# A line of a trace that is not a guess ("? ") has one space before the function.
+_NEXT = r"\+0x\S+\n(?:\[[ \d.]+\])? +"
+MASKED = re.compile(rf"asm_sysvec_\w+{_NEXT}lock_acquire{_NEXT}_raw_spin_lock_irq(?:save)?\+0x")
 ABORT = re.compile(r"^ERROR:\S*accel/tcg/\S+: assertion failed", re.M)
 
 
@@ -87,6 +94,11 @@ def half_in_guest(reports):
 def stale_code(reports):
     """Whether a CPU met a breakpoint that was gone."""
     return any(r.title.startswith("Oops: int3: ") for r in reports)
+
+
+def interrupted_masked(reports):
+    """Whether a CPU took an interrupt that it had just turned off."""
+    return any(MASKED.search(str(r)) for r in reports)
 
 
 def _faults_in_fault(text):

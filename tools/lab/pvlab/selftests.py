@@ -325,6 +325,8 @@ class Run:
                 end.lost = "left a CPU of the host VM half in its guest"
             elif autopsy.stale_code(e.reports):
                 end.lost = "had a CPU of the host VM run code that was patched"
+            elif autopsy.interrupted_masked(e.reports):
+                end.lost = "interrupted a CPU of the host VM that had interrupts off"
             elif any("lockup" in r.kinds for r in e.reports):
                 self._look_for_deaf(end)
         elif isinstance(e, Silent):

@@ -80,6 +80,24 @@ class Autopsy(unittest.TestCase):
         self.assertTrue(stale("Oops: int3: 0000 [#1] PREEMPT SMP NOPTI"))
         self.assertFalse(stale("Oops: general protection fault: 0000 [#1] PREEMPT SMP NOPTI"))
 
+    def test_an_interrupt_with_interrupts_off(self):
+        log = """\
+[ 152.5] WARNING: possible circular locking dependency detected
+[ 152.6]  asm_sysvec_call_function_single+0x16/0x20
+[ 152.6]  {}+0x1fd/0x510
+[ 152.6]  {}+0x3b/0x60
+"""
+
+        def masked(*functions):
+            return autopsy.interrupted_masked(detect.scan_text(log.format(*functions)))
+
+        self.assertTrue(masked("lock_acquire", "_raw_spin_lock_irqsave"))
+        self.assertTrue(masked("lock_acquire", "_raw_spin_lock_irq"))
+        self.assertFalse(masked("lock_acquire", "_raw_spin_lock"))
+        self.assertFalse(masked("lock_acquire", "_raw_spin_lock_bh"))
+        self.assertFalse(masked("lock_acquire", "? _raw_spin_lock_irqsave"))
+        self.assertFalse(masked("_raw_spin_unlock_irqrestore", "_raw_spin_lock_irqsave"))
+
     def test_an_assertion_of_the_emulator(self):
         said = (
             "ERROR:../../accel/tcg/tcg-accel-ops.c:81:tcg_handle_interrupt: assertion failed: (x())"

@@ -20,7 +20,7 @@ from pvbench.session import booted
 
 READ = fio.Op("randread", 4 * fio.KIB)
 REST_US = 500_000
-REST_SECS = 12
+REST_SECS = 30
 IDLE_AFTER = 1
 # So long that the gates' own exits are few a second.
 IDLE_SECS = 10
