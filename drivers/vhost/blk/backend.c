@@ -11,6 +11,7 @@
 #include <linux/blkdev.h>
 #include <linux/capability.h>
 #include <linux/file.h>
+#include <linux/magic.h>
 #include <linux/major.h>
 
 #include "blk.h"
@@ -197,14 +198,27 @@ static u32 discard_sectors(struct vblk_backend *be)
 	return be->file->f_op->fallocate ? FILE_RANGE_SECTORS : 0;
 }
 
+/* Whether it knows FALLOC_FL_ZERO_RANGE, which only trying would tell. */
+static bool zeroes_fast(const struct file *file)
+{
+	switch (file_inode(file)->i_sb->s_magic) {
+	case BTRFS_SUPER_MAGIC:
+	case EXT4_SUPER_MAGIC:
+	case F2FS_SUPER_MAGIC:
+	case XFS_SUPER_MAGIC:
+		return true;
+	default:
+		return false;
+	}
+}
+
 static u32 write_zeroes_sectors(struct vblk_backend *be)
 {
 	if (be->read_only)
 		return 0;
 	if (be->bdev)
 		return bdev_write_zeroes_sectors(be->bdev) ?: ZERO_PAGES_SECTORS;
-	return be->file->f_op->fallocate ? FILE_RANGE_SECTORS :
-					   ZERO_PAGES_SECTORS;
+	return zeroes_fast(be->file) ? FILE_RANGE_SECTORS : ZERO_PAGES_SECTORS;
 }
 
 static u32 discard_segs(struct vblk_backend *be)
@@ -240,7 +254,7 @@ void vblk_backend_limits(struct vblk_backend *be, u64 features,
 {
 	vblk_backend_now(be, lim);
 	lim->max_bytes = VBLK_LARGE_BYTES;
-	lim->max_ranges = VBLK_MAX_RANGES;
+	lim->max_discard_ranges = discard_segs(be);
 	lim->max_discard_sectors = 0;
 	if (features & BIT_ULL(VIRTIO_BLK_F_DISCARD))
 		lim->max_discard_sectors = discard_sectors(be);

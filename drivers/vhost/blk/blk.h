@@ -75,6 +75,11 @@
 #define VBLK_ROUND_DESCS	(4 * VBLK_MAX_CHAIN)
 #define VBLK_WEIGHT		100		/* of a vring by default; what the above are for */
 #define VBLK_MAX_MERGE		32
+/*
+ * Discards and write-zeroes of a vring that workers have.  Each may take its time,
+ * and all have to end before the vring can be stopped.
+ */
+#define VBLK_MAX_RANGING	64
 /* Bounce buffers of a vring: with more than this, nothing is taken. */
 #define VBLK_BOUNCE_BYTES	(16 * 1024 * 1024)
 /* How long a full backend is asked again before a worker queues for it. */
@@ -179,7 +184,7 @@ enum vblk_malformed {
 /* How the pages of a request are held. */
 enum vblk_hold {
 	VBLK_HOLD_NONE,
-	VBLK_HOLD_GET,		/* page references: file-backed memory only */
+	VBLK_HOLD_GET,		/* page references: shared memory only */
 	VBLK_HOLD_PIN,		/* FOLL_PIN */
 	VBLK_HOLD_TABLE,	/* the pin table has them */
 };
@@ -204,7 +209,7 @@ enum vblk_state {
  * @bvec: @nr_bvec: what the backend sees
  * @guest: @nr_guest: the guest's pages where @bvec is a bounce buffer
  * @aside_ns: since when the backend has had no room for it
- * @rq: of a polled leader, to ask for its completion
+ * @rq: @hctx: of a polled leader, to ask for its completion
  * @iocb_users: who still looks at @iocb: its submitter, its completion
  * @iocb_res: what its completion said
  */
@@ -227,6 +232,7 @@ struct vblk_req {
 	u32 bytes;
 	u32 in_bytes;
 	u32 cmd_bytes;
+	u32 hctx;
 	u16 cmd_segs;
 	u16 cmd_reqs;
 	u16 head;
@@ -292,10 +298,11 @@ struct vblk_counters {
  * @running: requests may be taken
  * @broken: the ring makes no sense; nothing is taken until it is restarted
  * @with_worker: the worker serves this vring now
- * @anon: guest memory is anonymous: page references do not do, pin it
+ * @pin: references to pages of guest memory do not do, see memory.c
  * @leader: command being put together in this round
  * @large: the one request of more than VBLK_MAX_BYTES; @large_bvec is its vector
  * @nr_in_workers: of @nr_inflight, those that workers have
+ * @nr_ranging: of those, discards and write-zeroes
  * @round_descs: descriptors read in this round
  * @to_come: requests that this round may still take
  * @reaped: completed by this round itself
@@ -323,13 +330,14 @@ struct vblk_vring {
 	bool running ____cacheline_aligned_in_smp;
 	bool broken;
 	bool with_worker;
-	bool anon;
+	bool pin;
 	u32 hctx_used;
 	struct vblk_bind *bind;
 	struct vblk_req *reqs;
 	unsigned int nr_reqs;
 	unsigned int nr_inflight;
 	unsigned int nr_in_workers;
+	unsigned int nr_ranging;
 	unsigned int nr_polled;
 	unsigned int round_descs;
 	unsigned int to_come;
@@ -486,7 +494,14 @@ static inline bool vblk_engine_busy(const struct vblk_vring *vring)
 /* What is in flight comes back first, and wakes the poller when it does. */
 static inline bool vblk_full(const struct vblk_vring *vring)
 {
-	return vring->large || atomic_read(&vring->bounced) > VBLK_BOUNCE_BYTES;
+	return vring->large || vring->nr_ranging >= VBLK_MAX_RANGING ||
+	       atomic_read(&vring->bounced) > VBLK_BOUNCE_BYTES;
+}
+
+static inline bool vblk_is_ranges(const struct vblk_req *req)
+{
+	return req->type == VIRTIO_BLK_T_DISCARD ||
+	       req->type == VIRTIO_BLK_T_WRITE_ZEROES;
 }
 
 static inline bool vblk_is_rw(const struct vblk_req *req)

@@ -188,6 +188,7 @@ static void to_worker(struct vblk_req *req)
 {
 	req->in_worker = true;
 	req->vring->nr_in_workers++;
+	req->vring->nr_ranging += vblk_is_ranges(req);
 	INIT_WORK(&req->work, req_work);
 	queue_work(req->vring->dev->wq, &req->work);
 }
@@ -229,6 +230,7 @@ static void one_done(struct vblk_req *req, bool may_sleep)
 	list_del(&req->node);
 	vring->nr_inflight--;
 	vring->nr_in_workers -= req->in_worker;
+	vring->nr_ranging -= req->in_worker && vblk_is_ranges(req);
 	req->in_worker = false;
 	if (req->polled)
 		vring->nr_polled--;

@@ -54,7 +54,11 @@ static void set_bio(struct vblk_req *req, blk_opf_t flags)
 
 static int bio_submit(struct vblk_req *req)
 {
-	if (!req->bind->backend->nowait)
+	struct vblk_backend *be = req->bind->backend;
+
+	/* Policies have their bios wait, REQ_NOWAIT or not. */
+	if (!be->nowait ||
+	    vblk_has_limits(req->vring->dev, bdev_get_queue(be->bdev)))
 		return -EBUSY;
 	set_bio(req, REQ_NOWAIT);
 	trace_vhost_blk_submit(req, VHOST_BLK_ENGINE_BIO, VHOST_BLK_HCTX_AUTO);

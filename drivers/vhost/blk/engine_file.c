@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A file's own read and write.  Reads try the page cache, or the file
- * system's asynchronous direct I/O, in the poller with IOCB_NOWAIT; what that
- * cannot do, and all that changes the file, is a worker's.
+ * A file's own read and write.  The poller reads what the page cache has, and
+ * nothing else: past that IOCB_NOWAIT does not keep a file system from waiting,
+ * for a block's address, a lock, or a request of the disk's.  All the rest is a
+ * worker's.
  */
 #include <linux/blk_types.h>
 #include <linux/cred.h>
 #include <linux/falloc.h>
 #include <linux/fs.h>
+#include <linux/mount.h>
 #include <linux/uio.h>
 
 #include "blk.h"
@@ -89,17 +91,26 @@ static void do_io(struct vblk_req *req)
 		finish(req, done ?: r);
 }
 
+/* An access time that has to be written down may wait for a journal. */
+static bool notes_atime(const struct file *file)
+{
+	const struct inode *inode = file_inode(file);
+
+	if (file->f_flags & O_NOATIME || IS_NOATIME(inode) ||
+	    file->f_path.mnt->mnt_flags & MNT_NOATIME)
+		return false;
+	return inode->i_op->update_time || inode->i_sb->s_op->dirty_inode;
+}
+
 static int file_submit(struct vblk_req *req)
 {
-	struct vblk_dev *dev = req->vring->dev;
+	const struct file *file = file_of(req);
 
-	if (vblk_is_write(req) || !(file_of(req)->f_mode & FMODE_NOWAIT))
+	if (vblk_is_write(req) || file->f_flags & O_DIRECT ||
+	    !(file->f_mode & FMODE_NOWAIT) || notes_atime(file))
 		return -EBUSY;
-	set_iocb(req, IOCB_NOWAIT);
-	/* Direct I/O makes bios of its own, and asks the thread whose they are. */
-	kthread_associate_blkcg(dev->css);
+	set_iocb(req, IOCB_NOWAIT | IOCB_NOIO);
 	do_io(req);
-	kthread_associate_blkcg(NULL);
 	return 0;
 }
 

@@ -328,6 +328,7 @@ static int issue(struct vblk_vring *vring, struct vblk_req *lead,
 	/* Before it is issued: it may be done when that returns. */
 	lead->polled = blk_rq_is_poll(rq);
 	lead->rq = rq;
+	lead->hctx = vring->hctx_used;
 	vring->nr_polled += lead->polled;
 
 	status = blk_insert_cloned_request(rq);
@@ -380,36 +381,54 @@ static int mq_submit(struct vblk_req *lead)
 	return PTR_ERR(rq);
 }
 
+/*
+ * Somebody else who polls the same context may have completed the request, and it
+ * be somebody else's by now.  With a reference on the queue it is memory of the
+ * tag set all the same; and the queue that it names then, of another namespace,
+ * goes after a grace period only.
+ */
+static void ask_context_of(struct vblk_req *req)
+{
+	struct request_queue *q = bdev_get_queue(req->bind->backend->bdev);
+	DEFINE_IO_COMP_BATCH(iob);
+	struct request *rq;
+
+	if (!percpu_ref_tryget(&q->q_usage_counter))
+		return;
+	rcu_read_lock();
+	rq = READ_ONCE(req->rq);
+	if (rq)
+		blk_rq_poll(rq, &iob, BLK_POLL_ONESHOT);
+	rcu_read_unlock();
+	percpu_ref_put(&q->q_usage_counter);
+	if (!rq_list_empty(&iob.req_list))
+		iob.complete(&iob);
+}
+
 /**
  * vblk_mq_reap - ask the device for polled completions
  * @vring: has polled requests in flight; its mutex is held
  *
- * The oldest one's context is asked.  Somebody else who polls the same
- * context may have completed it and the request be somebody else's; with a
- * reference on the queue it is memory of the tag set all the same.
+ * The oldest one's context is asked.  After the backend, or the vring's context,
+ * was replaced, the newest one's is another, which must not wait for a backend
+ * that does not answer any more.
  */
 void vblk_mq_reap(struct vblk_vring *vring)
 {
-	DEFINE_IO_COMP_BATCH(iob);
-	struct request_queue *q;
-	struct vblk_req *req;
-	struct request *rq;
+	struct vblk_req *oldest, *newest;
 
 	lockdep_assert_held(&vring->vq.mutex);
-	list_for_each_entry(req, &vring->inflight, node)
-		if (req->polled)
+	list_for_each_entry(oldest, &vring->inflight, node)
+		if (oldest->polled)
 			break;
-	if (list_entry_is_head(req, &vring->inflight, node))
+	if (list_entry_is_head(oldest, &vring->inflight, node))
 		return;
-	q = bdev_get_queue(req->bind->backend->bdev);
-	if (!percpu_ref_tryget(&q->q_usage_counter))
-		return;
-	rq = READ_ONCE(req->rq);
-	if (rq)
-		blk_rq_poll(rq, &iob, BLK_POLL_ONESHOT);
-	percpu_ref_put(&q->q_usage_counter);
-	if (!rq_list_empty(&iob.req_list))
-		iob.complete(&iob);
+	list_for_each_entry_reverse(newest, &vring->inflight, node)
+		if (newest->polled)
+			break;
+	ask_context_of(oldest);
+	if (newest->bind != oldest->bind || newest->hctx != oldest->hctx)
+		ask_context_of(newest);
 }
 
 static void mq_submit_wait(struct vblk_req *req)

@@ -5,12 +5,14 @@
  * On demand: the pages of a request are held from when it is taken until it
  * is answered.  The poller can only use the lockless page-table walk, and
  * that is offered to modules with plain references (get_user_pages_fast_only),
- * not with FOLL_PIN.  A reference is enough for memory that belongs to a file,
+ * not with FOLL_PIN.  A reference is enough for shared memory and huge pages,
  * which is what VMMs share with a vhost device: such a page stays the one
  * behind its address.  Anonymous memory may be copied away from a page that
- * is only referenced (fork, swap), so there the walk is done with FOLL_PIN,
- * under mmap_lock if that is free, and without faults.  pin_user_pages_fast()
- * would wait for the lock, and the owner decides who has it for how long.
+ * is only referenced (fork, swap), and reclaim takes the buffers of a file
+ * system's page that is not pinned, while we make it dirty.  So there the walk
+ * is done with FOLL_PIN, under mmap_lock if that is free, and without faults.
+ * pin_user_pages_fast() would wait for the lock, and the owner decides who has
+ * it for how long.
  *
  * Pinned: the pages of the whole table were pinned when it was set, and
  * belong to the table (struct vblk_pins); a request holds the table.
@@ -124,10 +126,17 @@ static void put_pages(struct page **pages, int nr)
 		put_page(pages[--nr]);
 }
 
-static bool any_anon(struct page **pages, int nr)
+static bool wants_pin(const struct folio *folio)
+{
+	if (folio_test_anon(folio))
+		return true;
+	return !folio_test_swapbacked(folio) && !folio_test_hugetlb(folio);
+}
+
+static bool any_wants_pin(struct page **pages, int nr)
 {
 	while (nr-- > 0)
-		if (PageAnon(pages[nr]))
+		if (wants_pin(page_folio(pages[nr])))
 			return true;
 	return false;
 }
@@ -138,7 +147,7 @@ static int hold_get(unsigned long start, int nr, unsigned int flags,
 {
 	int got = get_user_pages_fast_only(start, nr, flags, pages);
 
-	if (got == nr && !any_anon(pages, nr))
+	if (got == nr && !any_wants_pin(pages, nr))
 		return nr;
 	put_pages(pages, got);
 	return got == nr ? -EXDEV : -EAGAIN;
@@ -372,14 +381,14 @@ int vblk_map_data(struct vblk_req *req, struct vblk_span span, bool may_sleep)
 		return r;
 	if (req->bind->pins)
 		req->hold = VBLK_HOLD_TABLE;
-	else if (may_sleep || vring->anon)
+	else if (may_sleep || vring->pin)
 		req->hold = VBLK_HOLD_PIN;
 	else
 		req->hold = VBLK_HOLD_GET;
 
 	r = map_span(req, span, may_sleep);
 	if (r == -EXDEV) {
-		vring->anon = true;
+		vring->pin = true;
 		unhold_guest(req);
 		req->nr_bvec = 0;
 		req->hold = VBLK_HOLD_PIN;

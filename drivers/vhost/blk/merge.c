@@ -56,19 +56,23 @@ static bool gap(const struct bio_vec *a, const struct bio_vec *b,
 bool vblk_aligned(const struct vblk_req *req)
 {
 	struct vblk_backend *be = req->bind->backend;
-	unsigned int mask = SECTOR_SIZE - 1, i;
+	unsigned int mask = SECTOR_SIZE - 1, len_mask, i;
 	unsigned long boundary = 0;
 
 	if (be->bdev) {
 		mask = bdev_dma_alignment(be->bdev);
+		len_mask = mask;
 		boundary = queue_virt_boundary(bdev_get_queue(be->bdev));
-	} else if (!(be->file->f_flags & O_DIRECT)) {
+	} else if (be->file->f_flags & O_DIRECT) {
+		/* Its file system wants whole blocks in each. */
+		len_mask = (req->bind->limits.block_sectors << SECTOR_SHIFT) - 1;
+	} else {
 		return true;
 	}
 	for (i = 0; i < req->nr_bvec; i++) {
 		const struct bio_vec *bvec = &req->bvec[i];
 
-		if ((bvec->bv_offset | bvec->bv_len) & mask)
+		if (bvec->bv_offset & mask || bvec->bv_len & len_mask)
 			return false;
 		if (i && boundary && gap(bvec - 1, bvec, boundary))
 			return false;

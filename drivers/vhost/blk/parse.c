@@ -90,6 +90,12 @@ static u32 max_range(const struct vblk_limits *lim, u32 type)
 					      lim->max_write_zeroes_sectors;
 }
 
+/* As the guest was told. */
+static u32 max_ranges(const struct vblk_limits *lim, u32 type)
+{
+	return type == VIRTIO_BLK_T_DISCARD ? lim->max_discard_ranges : 1;
+}
+
 /**
  * vblk_check_ranges - is the payload of a discard or write-zeroes a list of
  *	ranges, and not too long?
@@ -105,7 +111,7 @@ u8 vblk_check_ranges(const struct vblk_limits *lim, u32 type, size_t bytes)
 		return VIRTIO_BLK_S_UNSUPP;
 	if (lim->read_only)
 		return VIRTIO_BLK_S_IOERR;
-	if (!bytes || bytes % one || bytes / one > lim->max_ranges)
+	if (!bytes || bytes % one || bytes / one > max_ranges(lim, type))
 		return VIRTIO_BLK_S_IOERR;
 	return VIRTIO_BLK_S_OK;
 }

@@ -38,7 +38,7 @@ struct vblk_limits {
 	u32 max_bytes;			/* of one read or write */
 	u32 max_discard_sectors;	/* 0: not offered */
 	u32 max_write_zeroes_sectors;	/* 0: not offered */
-	u32 max_ranges;
+	u32 max_discard_ranges;
 	bool read_only;
 };
 

@@ -17,7 +17,7 @@ static const struct vblk_limits limits = {
 	.max_bytes = 1 << 20,
 	.max_discard_sectors = 100,
 	.max_write_zeroes_sectors = 50,
-	.max_ranges = 2,
+	.max_discard_ranges = 2,
 };
 
 static void status_is_last_writable_byte(struct kunit *test)
@@ -133,6 +133,10 @@ static void payload_is_a_bounded_list(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, vblk_check_ranges(&lim, type, 48), VIRTIO_BLK_S_IOERR);
 	lim.max_discard_sectors = 0;
 	KUNIT_EXPECT_EQ(test, vblk_check_ranges(&lim, type, 16), VIRTIO_BLK_S_UNSUPP);
+	/* One, as offered. */
+	type = VIRTIO_BLK_T_WRITE_ZEROES;
+	KUNIT_EXPECT_EQ(test, vblk_check_ranges(&lim, type, 16), VIRTIO_BLK_S_OK);
+	KUNIT_EXPECT_EQ(test, vblk_check_ranges(&lim, type, 32), VIRTIO_BLK_S_IOERR);
 }
 
 static u8 range(u32 type, u64 sector, u32 sectors, u32 flags)

@@ -178,7 +178,8 @@ static void publish(struct vblk_vring *vring)
 					  node);
 	vring->src.inflight = vring->nr_inflight;
 	vring->src.oldest_ns = oldest ? oldest->submit_ns : 0;
-	vring->src.polled = vring->nr_polled != 0;
+	/* Nobody tells when somebody else's tag is free, either. */
+	vring->src.polled = vring->nr_polled || !list_empty(&vring->pending);
 }
 
 static int round_locked(struct vblk_vring *vring, int budget)
@@ -505,7 +506,7 @@ static int activate(struct vblk_vring *vring)
 	}
 	vhost_disable_notify(vq->dev, vq);
 	vring->broken = false;
-	vring->anon = false;
+	vring->pin = false;
 	vring->stopping = false;
 	vring->running = true;
 out:

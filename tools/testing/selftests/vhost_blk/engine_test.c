@@ -329,19 +329,116 @@ static void a_raw_file_gets_file(void)
 	serves(file, file, 0, VHOST_BLK_ENGINE_FILE);
 }
 
-static void a_raw_file_on_a_file_system_gets_file(void)
+/* A file on ext4, on a disk of blocks of a size. */
+static const char *ext4_file(const char *name, unsigned int blocksize)
 {
 	const char *disk, *file = "/mnt/vbt/disk.img";
 
 	backend_need_modules();
-	disk = nullb_create(&(struct nullb){ .name = "fs", .size_mb = 64 });
+	disk = nullb_create(&(struct nullb){
+		.name = name, .size_mb = 64, .blocksize = blocksize });
 	if (run_command("mkdir -p /mnt/vbt 2>/dev/null") ||
 	    run_command("mkfs.ext4 -q -F %s 2>/dev/null", disk) ||
 	    run_command("mount %s /mnt/vbt 2>/dev/null", disk))
 		ktap_skip("no ext4 here");
 	EXPECT(!run_command("truncate -s 8M %s", file));
-	serves(file, file, 0, VHOST_BLK_ENGINE_FILE);
+	return file;
+}
+
+static void ext4_umount(void)
+{
 	EXPECT(!run_command("umount /mnt/vbt && rmdir /mnt/vbt"));
+}
+
+static void a_raw_file_on_a_file_system_gets_file(void)
+{
+	const char *file = ext4_file("fs", 0);
+
+	serves(file, file, 0, VHOST_BLK_ENGINE_FILE);
+	ext4_umount();
+}
+
+/* What one read takes: requests given to workers. */
+static unsigned int read_punts(struct rig *g, u64 sector)
+{
+	struct vhost_blk_stats before, after;
+
+	rig_stats(g, 0, &before);
+	memset(g->data, 0, 4096);
+	EXPECT_EQ(rig_io(g, 0, VIRTIO_BLK_T_IN, sector, g->data, 4096),
+		  VIRTIO_BLK_S_OK);
+	EXPECT(rig_pattern_ok(g->data, 4096, sector));
+	rig_stats(g, 0, &after);
+	return after.punted - before.punted;
+}
+
+/* Twice the same block, once it is cached: by whom is it read? */
+static unsigned int cached_read_punts(const char *file, int open_flags)
+{
+	unsigned int punts;
+	struct rig g;
+
+	rig_open(&g, file, &(struct rig_opts){
+		.mode = VHOST_POLL_MODE_BUSY, .open_flags = open_flags });
+	rig_pattern(g.data, 4096, 8);
+	EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_OUT, 8, g.data, 4096),
+		  VIRTIO_BLK_S_OK);
+	read_punts(&g, 8);
+	punts = read_punts(&g, 8);
+	rig_close(&g);
+	return punts;
+}
+
+static void the_poller_reads_only_what_is_cached(void)
+{
+	const char *file = ext4_file("cached", 0);
+	struct rig g;
+
+	EXPECT_EQ(cached_read_punts(file, O_NOATIME), 0);
+	/* What may wait, for a journal or for the disk, is a worker's. */
+	EXPECT_EQ(cached_read_punts(file, 0), 1);
+	EXPECT_EQ(cached_read_punts(file, O_DIRECT), 1);
+
+	rig_open(&g, file, &(struct rig_opts){
+		.mode = VHOST_POLL_MODE_BUSY, .open_flags = O_NOATIME });
+	EXPECT(!run_command("sync; echo 3 >/proc/sys/vm/drop_caches"));
+	EXPECT_EQ(read_punts(&g, 8), 1);
+	EXPECT_EQ(read_punts(&g, 8), 0);
+	rig_close(&g);
+	ext4_umount();
+}
+
+/* 4 KiB in two pieces, neither of them a block. */
+static void direct_files_take_odd_buffers(void)
+{
+	const char *file = ext4_file("odd", 4096);
+	struct ring_seg seg[4];
+	struct rig_req *req;
+	struct rig g;
+	u32 type;
+
+	rig_open(&g, file, &(struct rig_opts){
+		.mode = VHOST_POLL_MODE_BUSY, .open_flags = O_DIRECT });
+	for (type = VIRTIO_BLK_T_OUT + 1; type--; ) {
+		bool in = type == VIRTIO_BLK_T_IN;
+
+		if (in)
+			memset(g.data, 0, 8192);
+		else
+			rig_pattern(g.data + 512, 4096, 1);
+		req = rig_req_new(&g, type, 8);
+		seg[0] = ring_seg(&g.mem, req->hdr, sizeof(*req->hdr), false);
+		seg[1] = ring_seg(&g.mem, g.data + 512, 3584, in);
+		seg[2] = ring_seg(&g.mem, g.data + 4096, 512, in);
+		seg[3] = ring_seg(&g.mem, req->status, 1, true);
+		rig_queue_segs(&g, 0, req, seg, 4, false);
+		rig_kick(&g, 0);
+		rig_wait(&g, 0);
+		EXPECT_EQ(*req->status, VIRTIO_BLK_S_OK);
+		EXPECT(rig_pattern_ok(g.data + 512, 4096, 1));
+	}
+	rig_close(&g);
+	ext4_umount();
 }
 
 static void umount_cleanup(void)
@@ -379,6 +476,8 @@ int main(int argc, char **argv)
 		TEST(a_partition_is_served_in_its_place),
 		TEST(a_raw_file_gets_file),
 		TEST(a_raw_file_on_a_file_system_gets_file),
+		TEST(the_poller_reads_only_what_is_cached),
+		TEST(direct_files_take_odd_buffers),
 		TEST(nvme_gets_mq),
 		TEST(requests_beyond_the_limits_are_served),
 	};

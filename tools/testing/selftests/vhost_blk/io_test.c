@@ -535,6 +535,10 @@ static void bad_ranges_are_refused(void)
 		  VIRTIO_BLK_S_UNSUPP);
 	EXPECT_EQ(range_io(&g, VIRTIO_BLK_T_DISCARD, 0, 8, 1),
 		  VIRTIO_BLK_S_UNSUPP);
+	/* more ranges than were offered */
+	memset(g.data, 0, 32);
+	EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_WRITE_ZEROES, 0, g.data, 32),
+		  VIRTIO_BLK_S_IOERR);
 	/* half a range */
 	EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_DISCARD, 0, g.data, 15),
 		  VIRTIO_BLK_S_IOERR);

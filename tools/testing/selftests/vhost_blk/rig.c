@@ -86,7 +86,8 @@ int rig_try(struct rig *g, const char *path, const struct rig_opts *opts)
 	backend_need_modules();
 	memset(g, 0, sizeof(*g));
 	g->queues = queues;
-	fd = open(path, (o->read_only_fd ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+	fd = open(path, (o->read_only_fd ? O_RDONLY : O_RDWR) | O_CLOEXEC |
+			o->open_flags);
 	EXPECT(fd >= 0);
 	EXPECT(!ring_mem_init(&g->mem, RIG_MEM + queues * (2UL << 20)));
 	ret = vdev_open_kernel(&g->dev, &g->mem, fd, o->flags, o->engine,

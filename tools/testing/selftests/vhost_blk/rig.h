@@ -33,6 +33,8 @@ struct rig_opts {
 	/* first index of the rings */
 	u16 base;
 	bool read_only_fd;
+	/* for open() of the backend, besides */
+	int open_flags;
 	/* set up, but do not start */
 	bool stopped;
 };
