@@ -54,8 +54,10 @@ fn peek_message(sock: &UnixStream, with_fd: bool) -> io::Result<(u32, Option<Own
     msg.msg_iovlen = 1;
     if with_fd {
         msg.msg_control = control.as_mut_ptr().cast();
+        // Not CMSG_SPACE: its padding is room for a second descriptor, which the
+        // kernel would make for us and nobody would close.
         // SAFETY: computes a length.
-        msg.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as usize;
+        msg.msg_controllen = unsafe { libc::CMSG_LEN(size_of::<RawFd>() as u32) } as usize;
     }
     let flags = libc::MSG_PEEK | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: `msg` points to buffers of the stated lengths that outlive the call.
@@ -115,6 +117,7 @@ pub fn config_changed(channel: &impl AsRawFd) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::io::{Read, Write};
+    use std::os::unix::fs::MetadataExt;
     use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
     #[test]
@@ -148,6 +151,34 @@ mod tests {
         assert_eq!((n, count, buf), (HEADER, 1, header));
         // SAFETY: just received, so ours to close.
         drop(unsafe { OwnedFd::from_raw_fd(fds[0]) });
+    }
+
+    /// How many of our descriptors are of this file.
+    fn count(inode: u64) -> usize {
+        let fds = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        fds.filter(|fd| std::fs::metadata(fd.path()).is_ok_and(|m| m.ino() == inode))
+            .count()
+    }
+
+    #[test]
+    fn takes_one_of_many_descriptors() {
+        let (front, back) = UnixStream::pair().unwrap();
+        let (theirs, _other) = UnixStream::pair().unwrap();
+        let mut header = [0u8; HEADER];
+        header[0] = SET_BACKEND_REQ_FD as u8;
+        front
+            .send_with_fds(&[&header[..]], &[theirs.as_raw_fd(); 5])
+            .unwrap();
+        let inode = std::fs::metadata(format!("/proc/self/fd/{}", theirs.as_raw_fd()))
+            .unwrap()
+            .ino();
+
+        let before = count(inode);
+        let peeked = peek(&back).unwrap();
+        assert!(peeked.channel.is_some());
+        assert_eq!(count(inode), before + 1);
+        drop(peeked);
+        assert_eq!(count(inode), before);
     }
 
     #[test]

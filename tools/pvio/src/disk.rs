@@ -211,11 +211,19 @@ fn open_once(path: &Path, is_block: bool, opts: &Options) -> io::Result<File> {
         0
     };
     let direct = if opts.direct { libc::O_DIRECT } else { 0 };
-    OpenOptions::new()
-        .read(true)
-        .write(!opts.read_only)
-        .custom_flags(excl | direct)
-        .open(path)
+    let open = |flags| {
+        OpenOptions::new()
+            .read(true)
+            .write(!opts.read_only)
+            .custom_flags(flags)
+            .open(path)
+    };
+    // The poller reads cached pages itself only if no access time has to be noted.
+    // That is for the owner and root to leave out.
+    match open(excl | direct | libc::O_NOATIME) {
+        Err(e) if e.raw_os_error() == Some(libc::EPERM) => open(excl | direct),
+        result => result,
+    }
 }
 
 fn explain(path: &Path, rdev: u64, opts: &Options, e: &io::Error) -> String {
