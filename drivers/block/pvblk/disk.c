@@ -43,23 +43,6 @@ void pvblk_disk_module_exit(void)
 	ida_destroy(&pvblk_ida);
 }
 
-/**
- * pvblk_cache_mode - whether the device has a volatile write cache
- * @vdev: the device
- *
- * Return: true for write back.
- */
-bool pvblk_cache_mode(struct virtio_device *vdev)
-{
-	u8 wce;
-
-	/* Without the field, a device that knows flush has something to flush. */
-	if (virtio_cread_feature(vdev, VIRTIO_BLK_F_CONFIG_WCE,
-				 struct virtio_blk_config, wce, &wce))
-		return virtio_has_feature(vdev, VIRTIO_BLK_F_FLUSH);
-	return wce;
-}
-
 static void update_capacity(struct pvblk_dev *dev, bool resize)
 {
 	unsigned int bs = queue_logical_block_size(dev->disk->queue);
@@ -142,6 +125,7 @@ static void pvblk_free_disk(struct gendisk *disk)
 
 	pvblk_index_put(dev->index);
 	mutex_destroy(&dev->vdev_mutex);
+	mutex_destroy(&dev->cache_mutex);
 	kfree(dev->vqs);
 	kfree(dev);
 }

@@ -136,14 +136,52 @@ unsigned int pvblk_ring_size(struct pvblk_dev *dev)
 	return size;
 }
 
+/* Once there are no interrupts any more, or none was ever asked for. */
+static void cancel_reaps(struct pvblk_dev *dev)
+{
+	unsigned int i;
+
+	for (i = 0; i < dev->nr_vqs; i++)
+		cancel_work_sync(&dev->vqs[i].reap);
+}
+
+/* After the reset and pvblk_release_rings(), if there ever was a request. */
+static void del_vqs(struct pvblk_dev *dev)
+{
+	unsigned int i;
+
+	dev->vdev->config->del_vqs(dev->vdev);
+	cancel_reaps(dev);
+	for (i = 0; i < dev->nr_vqs; i++)
+		dev->vqs[i].vq = NULL;
+}
+
+/**
+ * pvblk_reset - take everything back from a device
+ * @vdev: the device
+ *
+ * One that is gone has nothing, and reads as all ones: its transport would wait
+ * for the end of the reset for ever.  No status that a device can have is like it.
+ */
+void pvblk_reset(struct virtio_device *vdev)
+{
+	if (vdev->config->get_status(vdev) != 0xff)
+		virtio_reset_device(vdev);
+}
+
 static int alloc_tags(struct pvblk_dev *dev)
 {
 	struct blk_mq_tag_set *set = &dev->tag_set;
 	unsigned int depth = pvblk_ring_size(dev);
 
 	/* Without indirect descriptors a request takes at least two, mostly three. */
-	if (!virtio_has_feature(dev->vdev, VIRTIO_RING_F_INDIRECT_DESC))
+	if (!virtio_has_feature(dev->vdev, VIRTIO_RING_F_INDIRECT_DESC)) {
+		if (depth < 3) {
+			dev_err(&dev->vdev->dev, "no request fits into a ring of %u\n", depth);
+			return -EINVAL;
+		}
 		depth /= 2;
+	}
 	if (queue_depth)
 		depth = min(depth, queue_depth);
 
@@ -176,6 +214,7 @@ static int pvblk_probe(struct virtio_device *vdev)
 	if (!dev)
 		return -ENOMEM;
 	mutex_init(&dev->vdev_mutex);
+	mutex_init(&dev->cache_mutex);
 	INIT_WORK(&dev->config_work, pvblk_config_work);
 	INIT_WORK(&dev->fail_work, pvblk_fail_work);
 	dev->vdev = vdev;
@@ -206,15 +245,16 @@ static int pvblk_probe(struct virtio_device *vdev)
 	if (!err)
 		return 0;
 
-	virtio_reset_device(vdev);
+	pvblk_reset(vdev);
 	pvblk_release_rings(dev);
 	/* Never added, so it does not call .free_disk. */
 	put_disk(dev->disk);
 free_tags:
 	blk_mq_free_tag_set(&dev->tag_set);
 del_vqs:
-	vdev->config->del_vqs(vdev);
+	del_vqs(dev);
 free_vqs:
+	cancel_reaps(dev);
 	kfree(dev->vqs);
 put_index:
 	pvblk_index_put(dev->index);
@@ -241,17 +281,21 @@ static void pvblk_remove(struct virtio_device *vdev)
 	/* Pulled out: nothing will be answered. */
 	if (device_broken(dev))
 		queue_work(system_long_wq, &dev->fail_work);
+	/* Not resumed: what came since waits, and nothing will start it. */
+	if (dev->suspended) {
+		WRITE_ONCE(dev->dead, true);
+		blk_mq_unquiesce_queue(dev->disk->queue);
+	}
 
 	del_gendisk(dev->disk);
 	cancel_work_sync(&dev->fail_work);
 
 	mutex_lock(&dev->vdev_mutex);
-	/* First the reset: until then an interrupt may queue vq->reap again. */
-	virtio_reset_device(vdev);
+	pvblk_reset(vdev);
 	pvblk_release_rings(dev);
 	blk_mq_free_tag_set(&dev->tag_set);
+	del_vqs(dev);
 	dev->vdev = NULL;
-	vdev->config->del_vqs(vdev);
 	mutex_unlock(&dev->vdev_mutex);
 
 	put_disk(dev->disk);
@@ -266,23 +310,46 @@ static void pvblk_config_changed(struct virtio_device *vdev)
 }
 
 #ifdef CONFIG_PM_SLEEP
-static int pvblk_freeze(struct virtio_device *vdev)
+/* Whose tasks, frozen before us, do not look for themselves any more. */
+static void look_for_iopoll(struct pvblk_dev *dev)
 {
-	struct pvblk_dev *dev = vdev->priv;
-	struct request_queue *q = dev->disk->queue;
 	unsigned int i;
+
+	for (i = 0; i < dev->nr_vqs; i++)
+		if (dev->vqs[i].iopoll)
+			pvblk_iopoll(dev->vqs[i].hctx, NULL);
+}
+
+/*
+ * Wait for what is in flight; let what comes wait.  A device that does not answer
+ * must not hang the whole system's suspend.
+ */
+static bool quiesce(struct pvblk_dev *dev)
+{
+	struct request_queue *q = dev->disk->queue;
+	unsigned long end = jiffies + q->rq_timeout;
 	int left;
 
-	/*
-	 * Wait for what is in flight; let what comes wait.  A device that does
-	 * not answer must not hang the whole system's suspend.
-	 */
 	blk_freeze_queue_start(q);
-	left = blk_mq_freeze_queue_wait_timeout(q, q->rq_timeout);
+	do {
+		left = blk_mq_freeze_queue_wait_timeout(q, HZ / 20);
+		if (!left)
+			look_for_iopoll(dev);
+	} while (!left && time_before(jiffies, end));
 	if (left)
 		blk_mq_quiesce_queue_nowait(q);
 	blk_mq_unfreeze_queue(q);
-	if (!left) {
+	return left;
+}
+
+static int pvblk_freeze(struct virtio_device *vdev)
+{
+	struct pvblk_dev *dev = vdev->priv;
+
+	/* The last resume did not get as far as pvblk_restore(). */
+	if (dev->suspended)
+		return 0;
+	if (!quiesce(dev)) {
 		dev_err(&vdev->dev, "requests are not answered, so it cannot be suspended\n");
 		return -EBUSY;
 	}
@@ -290,11 +357,10 @@ static int pvblk_freeze(struct virtio_device *vdev)
 	/* In the order of pvblk_remove(). */
 	cancel_work_sync(&dev->fail_work);
 	flush_work(&dev->config_work);
-	virtio_reset_device(vdev);
+	pvblk_reset(vdev);
 	pvblk_release_rings(dev);
-	vdev->config->del_vqs(vdev);
-	for (i = 0; i < dev->nr_vqs; i++)
-		dev->vqs[i].vq = NULL;
+	del_vqs(dev);
+	dev->suspended = true;
 	return 0;
 }
 
@@ -304,13 +370,16 @@ static int pvblk_restore(struct virtio_device *vdev)
 	int err;
 
 	err = find_vqs(dev);
-	if (!err)
+	if (!err) {
 		virtio_device_ready(vdev);
-	else
+		pvblk_cache_restore(dev);
+	} else {
 		/* There are no rings: let what waits fail, or nobody could remove it. */
 		WRITE_ONCE(dev->dead, true);
+	}
+	dev->suspended = false;
 	blk_mq_unquiesce_queue(dev->disk->queue);
-	return err;
+	return err ?: pvblk_cache_check(dev);
 }
 #endif
 

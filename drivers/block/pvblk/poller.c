@@ -342,8 +342,9 @@ void pvblk_release_rings(struct pvblk_dev *dev)
 			usleep_range(100, 1000);
 		/* Whoever let go may still be about to unlock. */
 		spin_lock_bh(&vq->lock);
+		/* An interrupt may come all the same: reaping must leave the ring alone. */
+		vq->callbacks = false;
 		spin_unlock_bh(&vq->lock);
-		cancel_work_sync(&vq->reap);
 	}
 }
 

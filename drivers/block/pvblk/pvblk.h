@@ -26,6 +26,7 @@
  * A poller's list of queues: no lock; touched only on its own CPU with bottom
  *   halves off.  Nested inside vq->lock when a queue is added or removed.
  * dev->vdev_mutex: dev->vdev against removal, for openers that outlive it.
+ * dev->cache_mutex: changes of the cache mode, see cache.c.
  */
 #ifndef _PVBLK_H
 #define _PVBLK_H
@@ -99,6 +100,7 @@ struct pvblk_vq {
 
 struct pvblk_dev {
 	struct mutex vdev_mutex;	/* see the top of this file */
+	struct mutex cache_mutex;
 	struct virtio_device *vdev;	/* NULL once removed */
 	struct gendisk *disk;
 	struct blk_mq_tag_set tag_set;
@@ -107,6 +109,7 @@ struct pvblk_dev {
 	enum pvblk_mode mode;
 	unsigned int poll_max_us;
 	bool removing;
+	bool suspended;			/* quiesced, and without rings */
 	bool dead;			/* every request fails from now on */
 
 	unsigned int nr_vqs;
@@ -135,6 +138,7 @@ static inline struct pvblk_vq *pvblk_hctx_vq(struct blk_mq_hw_ctx *hctx)
 }
 
 /* main.c */
+void pvblk_reset(struct virtio_device *vdev);
 unsigned int pvblk_ring_size(struct pvblk_dev *dev);
 
 /* claim.c: which devices are ours */
@@ -144,7 +148,6 @@ void pvblk_claim_exit(struct virtio_driver *drv);
 
 /* disk.c: the disk and what the device's configuration says about it */
 extern const struct block_device_operations pvblk_fops;
-bool pvblk_cache_mode(struct virtio_device *vdev);
 int pvblk_get_id(struct gendisk *disk, char *id);
 int pvblk_disk_alloc(struct pvblk_dev *dev);
 void pvblk_config_work(struct work_struct *work);
@@ -152,6 +155,12 @@ int pvblk_index_get(void);
 void pvblk_index_put(int index);
 int pvblk_disk_module_init(void);
 void pvblk_disk_module_exit(void);
+
+/* cache.c: the device's write cache */
+bool pvblk_cache_mode(struct virtio_device *vdev);
+int pvblk_cache_set(struct pvblk_dev *dev, bool writeback);
+void pvblk_cache_restore(struct pvblk_dev *dev);
+int pvblk_cache_check(struct pvblk_dev *dev);
 
 /* limits.c */
 int pvblk_read_limits(struct virtio_device *vdev, unsigned int ring_size,
@@ -172,6 +181,7 @@ bool pvblk_callbacks_on(struct pvblk_vq *vq);
 void pvblk_callbacks_off(struct pvblk_vq *vq);
 void pvblk_vq_callback(struct virtqueue *virtqueue);
 void pvblk_reap_work(struct work_struct *work);
+int pvblk_iopoll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *iob);
 void pvblk_fail_work(struct work_struct *work);
 
 /* poller.c: who looks at the ring */

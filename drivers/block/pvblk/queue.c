@@ -208,15 +208,17 @@ unsigned int pvblk_collect(struct pvblk_vq *vq, struct rq_list *done)
  * The request that found the ring full may not be on the dispatch list yet, so
  * that starting the queue finds nothing to run.  The block layer covers that by
  * BLK_MQ_S_SCHED_RESTART, which is looked at when a request is freed, but not
- * when a batch of them is.  So these are to be freed one by one.
+ * when a batch of them is.  So these are to be freed one by one; and so are all
+ * that come in while the bit is set, as its owner may be late: another dispatcher
+ * may have gone on with what the first start found.
  *
- * Return: @iob, or NULL if there was a request waiting.
+ * Return: @iob, or NULL if there was, or may be, a request waiting.
  */
 struct io_comp_batch *pvblk_restart(struct pvblk_vq *vq, struct io_comp_batch *iob)
 {
 	lockdep_assert_held(&vq->lock);
 	if (likely(!vq->stopped))
-		return iob;
+		return test_bit(BLK_MQ_S_SCHED_RESTART, &vq->hctx->state) ? NULL : iob;
 	vq->stopped = false;
 	blk_mq_start_stopped_hw_queue(vq->hctx, true);
 	return NULL;
@@ -290,8 +292,16 @@ void pvblk_reap_work(struct work_struct *work)
 		wake_up_process(wake);
 }
 
-/* A task waits for a REQ_POLLED request: io_uring's IOPOLL. */
-static int pvblk_iopoll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *iob)
+/**
+ * pvblk_iopoll - look at a queue for IOPOLL
+ * @hctx: the queue's
+ * @iob: a batch that the caller completes, or NULL
+ *
+ * For the task that waits for a REQ_POLLED request.
+ *
+ * Return: how many requests have come in.
+ */
+int pvblk_iopoll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *iob)
 {
 	struct pvblk_vq *vq = pvblk_hctx_vq(hctx);
 	struct rq_list done = {};
@@ -377,7 +387,7 @@ void pvblk_fail_work(struct work_struct *work)
 	dev_err(&dev->vdev->dev, "device is gone, failing its requests\n");
 	WRITE_ONCE(dev->dead, true);
 	blk_mq_quiesce_queue(q);
-	virtio_reset_device(dev->vdev);
+	pvblk_reset(dev->vdev);
 
 	for (i = 0; i < dev->nr_vqs; i++) {
 		struct pvblk_vq *vq = &dev->vqs[i];

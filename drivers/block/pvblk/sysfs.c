@@ -40,36 +40,18 @@ static ssize_t cache_type_show(struct device *d, struct device_attribute *attr, 
 	return sysfs_emit(buf, "%s\n", cache_types[pvblk_cache_mode(to_pvblk(d)->vdev)]);
 }
 
-static int set_write_cache(struct request_queue *q, bool on)
-{
-	struct queue_limits lim = queue_limits_start_update(q);
-
-	if (on)
-		lim.features |= BLK_FEAT_WRITE_CACHE;
-	else
-		lim.features &= ~BLK_FEAT_WRITE_CACHE;
-	return queue_limits_commit_update_frozen(q, &lim);
-}
-
 static ssize_t cache_type_store(struct device *d, struct device_attribute *attr,
 				const char *buf, size_t count)
 {
 	struct pvblk_dev *dev = to_pvblk(d);
-	struct request_queue *q = dev->disk->queue;
 	int wce = sysfs_match_string(cache_types, buf);
-	int err = 0;
 
 	if (wce < 0)
 		return wce;
-	/* From its first write that is not on the medium on, it is flushed. */
-	if (wce)
-		err = set_write_cache(q, true);
-	if (err)
-		return err;
-	virtio_cwrite8(dev->vdev, offsetof(struct virtio_blk_config, wce), wce);
-	/* What the device made of it counts. */
-	err = set_write_cache(q, pvblk_cache_mode(dev->vdev));
-	return err ?: count;
+	/* Root may have made it writable all the same. */
+	if (!virtio_has_feature(dev->vdev, VIRTIO_BLK_F_CONFIG_WCE))
+		return -EOPNOTSUPP;
+	return pvblk_cache_set(dev, wce) ?: count;
 }
 static DEVICE_ATTR_RW(cache_type);
 

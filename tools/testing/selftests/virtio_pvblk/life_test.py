@@ -10,6 +10,7 @@ from pvblk import DRIVER, Disk, GuestCase
 from pvlab import ktap
 
 LOOPS = 20 if os.environ.get("FULL") else 2
+POLL_QUEUES = "/sys/module/virtio_pvblk/parameters/poll_queues"
 SUCCESSES = "/sys/power/suspend_stats/success"
 
 
@@ -175,6 +176,28 @@ class Life(GuestCase):
                     io.goes_on()
                 self.assertEqual(io.err, 0)
         self.verify(disk, "--iodepth=8", "1M")
+
+    def test_suspend_while_tasks_poll(self):
+        """They are frozen first, and what they had in flight is found all the same."""
+        self.sh(f"echo 1 >{POLL_QUEUES}")
+        self.addCleanup(self.sh, f"echo 0 >{POLL_QUEUES}")
+        disk = self.take("vda")
+        self.sh(f"echo 5000 >/sys/block/{disk}/queue/io_timeout")
+        with self.io_beside(disk, "--rw=randrw --hipri=1") as io:
+            self.assertEqual(self.suspend(), 0)
+            io.goes_on()
+        self.assertEqual(io.err, 0)
+
+    def test_suspend_keeps_the_cache_type(self):
+        disk = self.take("vda")
+        for kind in ("through", "back"):
+            with self.subTest(kind):
+                self.sh(f"echo write {kind} >/sys/block/{disk}/cache_type")
+                self.assertEqual(self.suspend(), 0)
+                for attribute in ("cache_type", "queue/write_cache"):
+                    self.assertEqual(
+                        self.sh(f"cat /sys/block/{disk}/{attribute}"), f"write {kind}"
+                    )
 
     def test_resize_while_suspending(self):
         """The other disk, suspended first, takes its time: meanwhile this one grows."""

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The device's write cache, and whether the block layer flushes it.
+ *
+ * As long as a write that was reported done may be in the cache, flushes have to
+ * reach the device: BLK_FEAT_WRITE_CACHE is on before the device is told to cache,
+ * and goes off after it was told not to and what it had was flushed.  The device
+ * promises nothing about requests it had when it was told (virtio 1.2, 5.2.6.2),
+ * so these end first.
+ *
+ * Changes come one after the other: dev->cache_mutex.
+ */
+#include "pvblk.h"
+
+/**
+ * pvblk_cache_mode - whether the device has a volatile write cache
+ * @vdev: the device
+ *
+ * Return: true for write back.
+ */
+bool pvblk_cache_mode(struct virtio_device *vdev)
+{
+	u8 wce;
+
+	/* Without the field, a device that knows flush has something to flush. */
+	if (virtio_cread_feature(vdev, VIRTIO_BLK_F_CONFIG_WCE,
+				 struct virtio_blk_config, wce, &wce))
+		return virtio_has_feature(vdev, VIRTIO_BLK_F_FLUSH);
+	return wce;
+}
+
+static void tell_device(struct virtio_device *vdev, bool writeback)
+{
+	virtio_cwrite8(vdev, offsetof(struct virtio_blk_config, wce), writeback);
+}
+
+static bool flushes(struct pvblk_dev *dev)
+{
+	return dev->disk->queue->limits.features & BLK_FEAT_WRITE_CACHE;
+}
+
+static int set_flushes(struct pvblk_dev *dev, bool on)
+{
+	struct request_queue *q = dev->disk->queue;
+	struct queue_limits lim = queue_limits_start_update(q);
+
+	if (on)
+		lim.features |= BLK_FEAT_WRITE_CACHE;
+	else
+		lim.features &= ~BLK_FEAT_WRITE_CACHE;
+	return queue_limits_commit_update_frozen(q, &lim);
+}
+
+/* The device caches nothing any more. */
+static int stop_flushing(struct pvblk_dev *dev)
+{
+	struct request_queue *q = dev->disk->queue;
+	int err;
+
+	if (!flushes(dev))
+		return 0;
+	blk_mq_freeze_queue(q);
+	blk_mq_unfreeze_queue(q);
+	err = blkdev_issue_flush(dev->disk->part0);
+	return err ?: set_flushes(dev, false);
+}
+
+/**
+ * pvblk_cache_set - change the mode
+ * @dev: the device, which offers VIRTIO_BLK_F_CONFIG_WCE
+ * @writeback: whether it is to have a volatile write cache
+ *
+ * What the device makes of it counts: it may keep its mode.
+ *
+ * Return: 0 or -errno; then flushes go on.
+ */
+int pvblk_cache_set(struct pvblk_dev *dev, bool writeback)
+{
+	int err = 0;
+
+	mutex_lock(&dev->cache_mutex);
+	if (writeback)
+		err = set_flushes(dev, true);
+	if (!err) {
+		tell_device(dev->vdev, writeback);
+		if (!pvblk_cache_mode(dev->vdev))
+			err = stop_flushing(dev);
+	}
+	mutex_unlock(&dev->cache_mutex);
+	return err;
+}
+
+/**
+ * pvblk_cache_restore - have the mode from before a reset
+ * @dev: the device, to which no request can go yet
+ */
+void pvblk_cache_restore(struct pvblk_dev *dev)
+{
+	if (virtio_has_feature(dev->vdev, VIRTIO_BLK_F_CONFIG_WCE))
+		tell_device(dev->vdev, flushes(dev));
+}
+
+/**
+ * pvblk_cache_check - flush a device that caches although it was told not to
+ * @dev: the device, after pvblk_cache_restore(); requests can go to it
+ *
+ * Return: 0 or -errno.
+ */
+int pvblk_cache_check(struct pvblk_dev *dev)
+{
+	int err = 0;
+
+	mutex_lock(&dev->cache_mutex);
+	if (pvblk_cache_mode(dev->vdev) && !flushes(dev))
+		err = set_flushes(dev, true);
+	mutex_unlock(&dev->cache_mutex);
+	return err;
+}
