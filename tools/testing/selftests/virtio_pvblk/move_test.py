@@ -119,19 +119,6 @@ class Move(GuestCase):
         self.sh(f"echo write through >/sys/block/{disk}/cache_type")
         self.assertEqual(self.flushes(disk), before + 1)
 
-    def test_two_change_the_cache_type(self):
-        """Whoever comes last: what the kernel does is what the device needs."""
-        disk = self.take("vda")
-        writer = (
-            f"(i=0; while [ $i -lt 60 ]; do echo write {{}} >/sys/block/{disk}/cache_type; "
-            "i=$((i + 1)); done) & "
-        )
-        for _ in range(5):
-            self.sh(writer.format("back") + writer.format("through") + "wait")
-            self.assertEqual(
-                self.attribute(disk, "queue/write_cache"), self.attribute(disk, "cache_type")
-            )
-
     def test_list_shows_both(self):
         self.take("vda")
         lines = self.sh("pvblkctl list").splitlines()
