@@ -205,7 +205,7 @@ void vhost_poll_policy_work(struct vhost_poll_policy *pol,
 		pol->overlap_window = window_learn(pol->overlap_window, U64_MAX,
 						   pol->max_window);
 		if (pol->spun)
-			margin_shrink(pol, awake / 8);
+			margin_shrink(pol, awake / 4);
 		else
 			margin_grow(pol);
 		break;
