@@ -332,14 +332,14 @@ static void a_raw_file_gets_file(void)
 /* A file on ext4, on a disk of blocks of a size. */
 static const char *ext4_file(const char *name, unsigned int blocksize)
 {
-	const char *disk, *file = "/mnt/vbt/disk.img";
+	const char *disk, *file = "/run/vbt/disk.img";
 
 	backend_need_modules();
 	disk = nullb_create(&(struct nullb){
 		.name = name, .size_mb = 64, .blocksize = blocksize });
-	if (run_command("mkdir -p /mnt/vbt 2>/dev/null") ||
+	if (run_command("mkdir -p /run/vbt 2>/dev/null") ||
 	    run_command("mkfs.ext4 -q -F %s 2>/dev/null", disk) ||
-	    run_command("mount %s /mnt/vbt 2>/dev/null", disk))
+	    run_command("mount %s /run/vbt 2>/dev/null", disk))
 		ktap_skip("no ext4 here");
 	EXPECT(!run_command("truncate -s 8M %s", file));
 	return file;
@@ -347,7 +347,7 @@ static const char *ext4_file(const char *name, unsigned int blocksize)
 
 static void ext4_umount(void)
 {
-	EXPECT(!run_command("umount /mnt/vbt && rmdir /mnt/vbt"));
+	EXPECT(!run_command("umount /run/vbt && rmdir /run/vbt"));
 }
 
 static void a_raw_file_on_a_file_system_gets_file(void)
@@ -443,7 +443,7 @@ static void direct_files_take_odd_buffers(void)
 
 static void umount_cleanup(void)
 {
-	run_command("umount -q /mnt/vbt 2>/dev/null; rmdir /mnt/vbt 2>/dev/null");
+	run_command("umount -q /run/vbt 2>/dev/null; rmdir /run/vbt 2>/dev/null");
 	backend_cleanup();
 }
 
