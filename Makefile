@@ -20,15 +20,19 @@ BUILD = $(CURDIR)/out/build/$(RELEASE)$(PART:%=-%)
 
 # Debian's headers come without the vmlinux that BTF would need.
 jobs = $(if $(findstring --jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
+# Lines with Kbuild begin with +, so that it shares the jobs; `make -n` must only print.
+dry := $(findstring n,$(firstword -$(MAKEFLAGS)))
 kbuild = $(MAKE) $(jobs) -C $(KDIR) M=$(BUILD) W=1 KCFLAGS=-Werror \
 	CONFIG_DEBUG_INFO_BTF_MODULES= PVIO_PART=$(PART) $(if $(C),C=$(C) CF="$(CF)")
 
 .PHONY: modules stage install install-guest uninstall clean help tree check demo bench bench-host \
 	mutants pvio modules-dir debug-kernel
 
-modules: stage
-	+@exec 9>$(BUILD).lock && flock 9 && \
+build-modules = exec 9>$(BUILD).lock && flock 9 && \
 	$(kbuild) modules && scripts/collect-modules $(BUILD)
+
+modules: stage
+	+@$(if $(dry),echo $(kbuild) modules,$(build-modules))
 
 stage:
 	@scripts/kernel-ready "$(KDIR)" "$(KVER)"
@@ -38,32 +42,36 @@ stage:
 
 # The selftests' and the lab's modules are built with ours, but nobody else wants
 # them: while it installs, Kbuild finds a list without them.
-define install-modules
-+@order=$(BUILD)/modules.order && cp -p $$order $$order.all && \
-trap "mv -f $$order.all $$order" EXIT && \
-sed -i -e '\|^$(BUILD)/tools/|d' -e '\|^tools/|d' $$order && \
-$(kbuild) modules_install INSTALL_MOD_DIR=updates CONFIG_MODULE_SIG_ALL= DEPMOD=true
-$(depmod)
-install -D -m 755 tools/pvblk/pvblkctl $(DESTDIR)$(PREFIX)/sbin/pvblkctl
-endef
+install-modules = order=$(BUILD)/modules.order && cp -p $$order $$order.all && \
+	trap "mv -f $$order.all $$order" EXIT && \
+	sed -i -e '\|^$(BUILD)/tools/|d' -e '\|^tools/|d' $$order && \
+	$(kbuild) modules_install INSTALL_MOD_DIR=updates \
+		INSTALL_MOD_PATH=$(INSTALL_MOD_PATH) CONFIG_MODULE_SIG_ALL= DEPMOD=true
+INSTALL_MOD_PATH ?= $(DESTDIR)
 depmod = depmod $(if $(INSTALL_MOD_PATH),-b $(INSTALL_MOD_PATH)) $(RELEASE)
 updates = $(INSTALL_MOD_PATH)/lib/modules/$(RELEASE)/updates
+pvblkctl = $(DESTDIR)$(PREFIX)/sbin/pvblkctl
 
 install: modules pvio
-	$(install-modules)
-	+$(MAKE) -C tools/pvio install-files BIN=$(CURDIR)/out/bin/pvio prefix=$(PREFIX)
+	+@$(if $(dry),echo $(kbuild) modules_install,$(install-modules))
+	$(depmod)
+	install -D -m 755 tools/pvblk/pvblkctl $(pvblkctl)
+	$(MAKE) -C tools/pvio install-files BIN=$(CURDIR)/out/bin/pvio prefix=$(PREFIX)
 
 # What a guest wants: no pvio, so no Rust, and nothing of the host's, so no kernel source.
 install-guest: PART := guest
 install-guest: modules
-	$(install-modules)
+	+@$(if $(dry),echo $(kbuild) modules_install,$(install-modules))
+	$(depmod)
+	install -D -m 755 tools/pvblk/pvblkctl $(pvblkctl)
 
 # What either of the two installed, of this kernel.
 uninstall:
+	@[ -n "$(RELEASE)" ] || { echo "Which kernel? give KVER=" >&2; exit 1; }
 	rm -rf $(addprefix $(updates)/drivers/,vhost/poll vhost/blk block/pvblk)
 	$(depmod)
-	rm -f $(DESTDIR)$(PREFIX)/sbin/pvblkctl
-	+$(MAKE) -C tools/pvio uninstall prefix=$(PREFIX)
+	rm -f $(pvblkctl)
+	$(MAKE) -C tools/pvio uninstall prefix=$(PREFIX)
 
 clean:
 	rm -rf out/build out/bin out/tree out/tests
