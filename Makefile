@@ -41,12 +41,12 @@ stage:
 	$(if $(PART),true,scripts/private-header "$(KDIR)" "$(KVER)" $(BUILD)/private/vhost)
 
 # The selftests' and the lab's modules are built with ours, but nobody else wants
-# them: while it installs, Kbuild finds a list without them.
-install-modules = order=$(BUILD)/modules.order && cp -p $$order $$order.all && \
-	trap "mv -f $$order.all $$order" EXIT && \
-	sed -i -e '\|^$(BUILD)/tools/|d' -e '\|^tools/|d' $$order && \
-	$(kbuild) modules_install INSTALL_MOD_DIR=updates \
-		INSTALL_MOD_PATH=$(INSTALL_MOD_PATH) CONFIG_MODULE_SIG_ALL= DEPMOD=true
+# them: to install, Kbuild gets a list without them.
+install-modules = sed -e '\|^$(BUILD)/tools/|d' -e '\|^tools/|d' \
+		$(BUILD)/modules.order >$(BUILD)/modules.install && \
+	$(kbuild) modules_install MODORDER=$(BUILD)/modules.install \
+		INSTALL_MOD_DIR=updates INSTALL_MOD_PATH=$(INSTALL_MOD_PATH) \
+		CONFIG_MODULE_SIG_ALL= DEPMOD=true
 INSTALL_MOD_PATH ?= $(DESTDIR)
 depmod = depmod $(if $(INSTALL_MOD_PATH),-b $(INSTALL_MOD_PATH)) $(RELEASE)
 updates = $(INSTALL_MOD_PATH)/lib/modules/$(RELEASE)/updates
@@ -65,7 +65,7 @@ install-guest: modules
 	$(depmod)
 	install -D -m 755 tools/pvblk/pvblkctl $(pvblkctl)
 
-# What either of the two installed, of this kernel.
+# What either of the two installed: modules of this kernel, and what all kernels share.
 uninstall:
 	@[ -n "$(RELEASE)" ] || { echo "Which kernel? give KVER=" >&2; exit 1; }
 	rm -rf $(addprefix $(updates)/drivers/,vhost/poll vhost/blk block/pvblk)

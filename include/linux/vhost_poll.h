@@ -62,8 +62,9 @@ struct vhost_poll_ops {
  * @service_ns: what the owner learned of how long one takes
  * @polled: nobody calls vhost_poll_wake() when a request in flight is done: the
  *	poller has to look.  It never sleeps without a timer then
+ * @retry_ns: when to call @poll again at the latest, work or not; 0: not needed
  *
- * @inflight, @oldest_ns, @service_ns and @polled are written by the callbacks
+ * From @inflight on they are written by the callbacks
  * only.  The poller reads them after @poll, to foresee the next completion.
  */
 struct vhost_poll_source {
@@ -77,6 +78,7 @@ struct vhost_poll_source {
 	unsigned int inflight ____cacheline_aligned_in_smp;
 	u64 oldest_ns;
 	u64 service_ns;
+	u64 retry_ns;
 	bool polled;
 
 	/* private: vhost_poll's own */

@@ -29,9 +29,10 @@ bool pvblk_cache_mode(struct virtio_device *vdev)
 	return wce;
 }
 
-static void tell_device(struct virtio_device *vdev, bool writeback)
+static void tell_device(struct pvblk_dev *dev, bool writeback)
 {
-	virtio_cwrite8(vdev, offsetof(struct virtio_blk_config, wce), writeback);
+	lockdep_assert_held(&dev->cache_mutex);
+	virtio_cwrite8(dev->vdev, offsetof(struct virtio_blk_config, wce), writeback);
 }
 
 static bool flushes(struct pvblk_dev *dev)
@@ -42,8 +43,10 @@ static bool flushes(struct pvblk_dev *dev)
 static int set_flushes(struct pvblk_dev *dev, bool on)
 {
 	struct request_queue *q = dev->disk->queue;
-	struct queue_limits lim = queue_limits_start_update(q);
+	struct queue_limits lim;
 
+	lockdep_assert_held(&dev->cache_mutex);
+	lim = queue_limits_start_update(q);
 	if (on)
 		lim.features |= BLK_FEAT_WRITE_CACHE;
 	else
@@ -57,6 +60,7 @@ static int stop_flushing(struct pvblk_dev *dev)
 	struct request_queue *q = dev->disk->queue;
 	int err;
 
+	lockdep_assert_held(&dev->cache_mutex);
 	if (!flushes(dev))
 		return 0;
 	blk_mq_freeze_queue(q);
@@ -82,7 +86,7 @@ int pvblk_cache_set(struct pvblk_dev *dev, bool writeback)
 	if (writeback)
 		err = set_flushes(dev, true);
 	if (!err) {
-		tell_device(dev->vdev, writeback);
+		tell_device(dev, writeback);
 		if (!pvblk_cache_mode(dev->vdev))
 			err = stop_flushing(dev);
 	}
@@ -92,27 +96,24 @@ int pvblk_cache_set(struct pvblk_dev *dev, bool writeback)
 
 /**
  * pvblk_cache_restore - have the mode from before a reset
- * @dev: the device, to which no request can go yet
+ * @dev: the device; its queue is quiesced
+ *
+ * A device that caches although it was told not to is flushed from now on.
  */
 void pvblk_cache_restore(struct pvblk_dev *dev)
 {
-	if (virtio_has_feature(dev->vdev, VIRTIO_BLK_F_CONFIG_WCE))
-		tell_device(dev->vdev, flushes(dev));
-}
-
-/**
- * pvblk_cache_check - flush a device that caches although it was told not to
- * @dev: the device, after pvblk_cache_restore(); requests can go to it
- *
- * Return: 0 or -errno.
- */
-int pvblk_cache_check(struct pvblk_dev *dev)
-{
-	int err = 0;
+	struct request_queue *q = dev->disk->queue;
+	struct queue_limits lim;
 
 	mutex_lock(&dev->cache_mutex);
-	if (pvblk_cache_mode(dev->vdev) && !flushes(dev))
-		err = set_flushes(dev, true);
+	if (virtio_has_feature(dev->vdev, VIRTIO_BLK_F_CONFIG_WCE))
+		tell_device(dev, flushes(dev));
+	if (pvblk_cache_mode(dev->vdev) && !flushes(dev)) {
+		lim = queue_limits_start_update(q);
+		lim.features |= BLK_FEAT_WRITE_CACHE;
+		/* Without a freeze, which would wait for what is quiesced. */
+		if (queue_limits_commit_update(q, &lim))
+			dev_err(&dev->vdev->dev, "its cache cannot be flushed any more\n");
+	}
 	mutex_unlock(&dev->cache_mutex);
-	return err;
 }

@@ -84,6 +84,15 @@ static int alloc_vqs(struct pvblk_dev *dev)
 	return 0;
 }
 
+/* What interrupts queued, once there are none any more. */
+static void cancel_reaps(struct pvblk_dev *dev)
+{
+	unsigned int i;
+
+	for (i = 0; i < dev->nr_vqs; i++)
+		cancel_work_sync(&dev->vqs[i].reap);
+}
+
 /* At probe and again after the device was reset (restore). */
 static int find_vqs(struct pvblk_dev *dev)
 {
@@ -102,8 +111,10 @@ static int find_vqs(struct pvblk_dev *dev)
 		info[i].callback = dev->vqs[i].iopoll ? NULL : pvblk_vq_callback;
 	}
 	err = virtio_find_vqs(dev->vdev, dev->nr_vqs, vqs, info, &desc);
-	if (err)
+	if (err) {
+		cancel_reaps(dev);
 		goto out;
+	}
 	for (i = 0; i < dev->nr_vqs; i++) {
 		struct pvblk_vq *vq = &dev->vqs[i];
 
@@ -136,37 +147,35 @@ unsigned int pvblk_ring_size(struct pvblk_dev *dev)
 	return size;
 }
 
-/* Once there are no interrupts any more, or none was ever asked for. */
-static void cancel_reaps(struct pvblk_dev *dev)
-{
-	unsigned int i;
-
-	for (i = 0; i < dev->nr_vqs; i++)
-		cancel_work_sync(&dev->vqs[i].reap);
-}
-
-/* After the reset and pvblk_release_rings(), if there ever was a request. */
-static void del_vqs(struct pvblk_dev *dev)
-{
-	unsigned int i;
-
-	dev->vdev->config->del_vqs(dev->vdev);
-	cancel_reaps(dev);
-	for (i = 0; i < dev->nr_vqs; i++)
-		dev->vqs[i].vq = NULL;
-}
-
 /**
  * pvblk_reset - take everything back from a device
  * @vdev: the device
  *
  * One that is gone has nothing, and reads as all ones: its transport would wait
  * for the end of the reset for ever.  No status that a device can have is like it.
+ * (The virtio core warns of such a status once when the driver is gone; nothing
+ * here can help that.)
  */
 void pvblk_reset(struct virtio_device *vdev)
 {
 	if (vdev->config->get_status(vdev) != 0xff)
 		virtio_reset_device(vdev);
+}
+
+/*
+ * End what probe and restore began.  First the reset: until then an interrupt may
+ * turn to the rings.
+ */
+static void take_down(struct pvblk_dev *dev)
+{
+	unsigned int i;
+
+	pvblk_reset(dev->vdev);
+	pvblk_release_rings(dev);
+	dev->vdev->config->del_vqs(dev->vdev);
+	cancel_reaps(dev);
+	for (i = 0; i < dev->nr_vqs; i++)
+		dev->vqs[i].vq = NULL;
 }
 
 static int alloc_tags(struct pvblk_dev *dev)
@@ -252,9 +261,9 @@ static int pvblk_probe(struct virtio_device *vdev)
 free_tags:
 	blk_mq_free_tag_set(&dev->tag_set);
 del_vqs:
-	del_vqs(dev);
-free_vqs:
+	vdev->config->del_vqs(vdev);
 	cancel_reaps(dev);
+free_vqs:
 	kfree(dev->vqs);
 put_index:
 	pvblk_index_put(dev->index);
@@ -291,10 +300,8 @@ static void pvblk_remove(struct virtio_device *vdev)
 	cancel_work_sync(&dev->fail_work);
 
 	mutex_lock(&dev->vdev_mutex);
-	pvblk_reset(vdev);
-	pvblk_release_rings(dev);
+	take_down(dev);
 	blk_mq_free_tag_set(&dev->tag_set);
-	del_vqs(dev);
 	dev->vdev = NULL;
 	mutex_unlock(&dev->vdev_mutex);
 
@@ -354,12 +361,9 @@ static int pvblk_freeze(struct virtio_device *vdev)
 		return -EBUSY;
 	}
 
-	/* In the order of pvblk_remove(). */
 	cancel_work_sync(&dev->fail_work);
 	flush_work(&dev->config_work);
-	pvblk_reset(vdev);
-	pvblk_release_rings(dev);
-	del_vqs(dev);
+	take_down(dev);
 	dev->suspended = true;
 	return 0;
 }
@@ -379,7 +383,7 @@ static int pvblk_restore(struct virtio_device *vdev)
 	}
 	dev->suspended = false;
 	blk_mq_unquiesce_queue(dev->disk->queue);
-	return err ?: pvblk_cache_check(dev);
+	return err;
 }
 #endif
 

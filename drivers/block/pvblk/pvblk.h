@@ -160,7 +160,6 @@ void pvblk_disk_module_exit(void);
 bool pvblk_cache_mode(struct virtio_device *vdev);
 int pvblk_cache_set(struct pvblk_dev *dev, bool writeback);
 void pvblk_cache_restore(struct pvblk_dev *dev);
-int pvblk_cache_check(struct pvblk_dev *dev);
 
 /* limits.c */
 int pvblk_read_limits(struct virtio_device *vdev, unsigned int ring_size,

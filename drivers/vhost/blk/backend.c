@@ -11,7 +11,6 @@
 #include <linux/blkdev.h>
 #include <linux/capability.h>
 #include <linux/file.h>
-#include <linux/magic.h>
 #include <linux/major.h>
 
 #include "blk.h"
@@ -29,11 +28,17 @@
 /*
  * A driver that says it may sleep in queue_rq (BLK_MQ_F_BLOCKING) is issued
  * to by whoever submits, REQ_NOWAIT or not: the block layer does so for
- * io_uring too.  Most mean an allocation or a mutex by it; nbd means a socket.
+ * io_uring too.  Most mean an allocation or a mutex by it; nbd means a socket,
+ * and of the disks of that name nvme-tcp does.
  */
 static bool sleeps_for_io(struct block_device *bdev)
 {
-	return bdev->bd_disk->major == NBD_MAJOR;
+	struct request_queue *q = bdev_get_queue(bdev);
+
+	if (!queue_is_mq(q) || !(q->tag_set->flags & BLK_MQ_F_BLOCKING))
+		return false;
+	return bdev->bd_disk->major == NBD_MAJOR ||
+	       !strncmp(bdev->bd_disk->disk_name, "nvme", 4);
 }
 
 static bool mq_serves(struct vblk_dev *dev, struct block_device *bdev,
@@ -198,27 +203,14 @@ static u32 discard_sectors(struct vblk_backend *be)
 	return be->file->f_op->fallocate ? FILE_RANGE_SECTORS : 0;
 }
 
-/* Whether it knows FALLOC_FL_ZERO_RANGE, which only trying would tell. */
-static bool zeroes_fast(const struct file *file)
-{
-	switch (file_inode(file)->i_sb->s_magic) {
-	case BTRFS_SUPER_MAGIC:
-	case EXT4_SUPER_MAGIC:
-	case F2FS_SUPER_MAGIC:
-	case XFS_SUPER_MAGIC:
-		return true;
-	default:
-		return false;
-	}
-}
-
 static u32 write_zeroes_sectors(struct vblk_backend *be)
 {
 	if (be->read_only)
 		return 0;
 	if (be->bdev)
 		return bdev_write_zeroes_sectors(be->bdev) ?: ZERO_PAGES_SECTORS;
-	return zeroes_fast(be->file) ? FILE_RANGE_SECTORS : ZERO_PAGES_SECTORS;
+	/* Whether its file system knows FALLOC_FL_ZERO_RANGE only trying would tell. */
+	return ZERO_PAGES_SECTORS;
 }
 
 static u32 discard_segs(struct vblk_backend *be)

@@ -77,7 +77,8 @@
 #define VBLK_MAX_MERGE		32
 /*
  * Discards and write-zeroes of a vring that workers have.  Each may take its time,
- * and all have to end before the vring can be stopped.
+ * and all have to end before the vring can be stopped.  With so many, nothing is
+ * taken, reads and writes neither.
  */
 #define VBLK_MAX_RANGING	64
 /* Bounce buffers of a vring: with more than this, nothing is taken. */
@@ -85,6 +86,8 @@
 /* How long a full backend is asked again before a worker queues for it. */
 #define VBLK_PENDING_IDLE_NS	(10 * NSEC_PER_MSEC)
 #define VBLK_PENDING_NS		NSEC_PER_SEC
+/* How often, while the poller has nothing else to do. */
+#define VBLK_RETRY_NS		NSEC_PER_MSEC
 #define VBLK_PAGE_BATCH		64
 
 struct vblk_backend;
@@ -209,7 +212,7 @@ enum vblk_state {
  * @bvec: @nr_bvec: what the backend sees
  * @guest: @nr_guest: the guest's pages where @bvec is a bounce buffer
  * @aside_ns: since when the backend has had no room for it
- * @rq: @hctx: of a polled leader, to ask for its completion
+ * @hctx: of a polled leader, to ask for its completion
  * @iocb_users: who still looks at @iocb: its submitter, its completion
  * @iocb_res: what its completion said
  */
@@ -220,7 +223,6 @@ struct vblk_req {
 	struct vblk_bind *bind;
 	struct vblk_req *next;
 	struct vblk_req *tail;
-	struct request *rq;
 
 	u64 sector;
 	u64 taken_ns;
@@ -413,9 +415,10 @@ struct vblk_dev {
 };
 
 /*
- * Does a policy (io.max, io.latency, io.cost) look at bios of this queue?  What
- * it wants from which cgroup, modules cannot see; but the policies come to a
- * queue when the first cgroup gets a limit there, so most have none.
+ * Does a policy (io.max, io.latency, io.cost) look at bios of this queue?  Which
+ * one, and what it wants from which cgroup, modules cannot see; but the policies
+ * come to a queue when the first cgroup gets a limit there, so most have none.
+ * (With bfq all have: it counts as one.)
  */
 static inline bool vblk_has_limits(const struct vblk_dev *dev,
 				   const struct request_queue *q)

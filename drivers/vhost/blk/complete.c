@@ -235,7 +235,6 @@ static void one_done(struct vblk_req *req, bool may_sleep)
 	if (req->polled)
 		vring->nr_polled--;
 	req->polled = false;
-	req->rq = NULL;
 
 	if (req->again) {
 		req->again = false;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * submit_bio(): stacked and bio-based devices, schedulers, and what has to be
- * split.  In the poller with REQ_NOWAIT, where the device honours it; else,
- * and when that says EAGAIN, in a worker.
+ * split.  In the poller with REQ_NOWAIT, where the device and what limits it
+ * honour that; else, and when it says EAGAIN, in a worker.
  */
 #include <linux/bio.h>
 #include <linux/blk-cgroup.h>
@@ -56,7 +56,7 @@ static int bio_submit(struct vblk_req *req)
 {
 	struct vblk_backend *be = req->bind->backend;
 
-	/* Policies have their bios wait, REQ_NOWAIT or not. */
+	/* io.cost and io.latency have bios wait, REQ_NOWAIT or not. */
 	if (!be->nowait ||
 	    vblk_has_limits(req->vring->dev, bdev_get_queue(be->bdev)))
 		return -EBUSY;

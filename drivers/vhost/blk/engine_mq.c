@@ -191,7 +191,6 @@ static enum rq_end_io_ret mq_end_io(struct request *rq, blk_status_t error)
 {
 	struct vblk_req *req = rq->end_io_data, *next;
 
-	WRITE_ONCE(req->rq, NULL);
 	for (; req; req = next) {
 		next = req->next;
 		vblk_req_end(req, to_status(error ?: req->bio.bi_status));
@@ -327,7 +326,6 @@ static int issue(struct vblk_vring *vring, struct vblk_req *lead,
 	trace_vhost_blk_submit(lead, VHOST_BLK_ENGINE_MQ, vring->hctx_used);
 	/* Before it is issued: it may be done when that returns. */
 	lead->polled = blk_rq_is_poll(rq);
-	lead->rq = rq;
 	lead->hctx = vring->hctx_used;
 	vring->nr_polled += lead->polled;
 
@@ -337,7 +335,6 @@ static int issue(struct vblk_vring *vring, struct vblk_req *lead,
 
 	vring->nr_polled -= lead->polled;
 	lead->polled = false;
-	lead->rq = NULL;
 	blk_mq_cleanup_rq(rq);
 	blk_mq_free_request(rq);
 	switch (status) {
@@ -382,36 +379,48 @@ static int mq_submit(struct vblk_req *lead)
 }
 
 /*
- * Somebody else who polls the same context may have completed the request, and it
- * be somebody else's by now.  With a reference on the queue it is memory of the
- * tag set all the same; and the queue that it names then, of another namespace,
- * goes after a grace period only.
+ * Ask the context of a request.  Its driver can take none away as long as we have
+ * the reference, nor while the request is in flight.
  */
-static void ask_context_of(struct vblk_req *req)
+static void ask_context_of(const struct vblk_req *req)
 {
 	struct request_queue *q = bdev_get_queue(req->bind->backend->bdev);
 	DEFINE_IO_COMP_BATCH(iob);
-	struct request *rq;
+	struct blk_mq_hw_ctx *hctx;
 
 	if (!percpu_ref_tryget(&q->q_usage_counter))
 		return;
-	rcu_read_lock();
-	rq = READ_ONCE(req->rq);
-	if (rq)
-		blk_rq_poll(rq, &iob, BLK_POLL_ONESHOT);
-	rcu_read_unlock();
+	hctx = xa_load(&q->hctx_table, req->hctx);
+	if (hctx && hctx->type == HCTX_TYPE_POLL)
+		q->mq_ops->poll(hctx, &iob);
 	percpu_ref_put(&q->q_usage_counter);
 	if (!rq_list_empty(&iob.req_list))
 		iob.complete(&iob);
+}
+
+static bool same_context(const struct vblk_req *a, const struct vblk_req *b)
+{
+	return a->bind == b->bind && a->hctx == b->hctx;
+}
+
+/* The backend was replaced, or the context: none has to wait for the others. */
+static void ask_each(struct vblk_vring *vring)
+{
+	struct vblk_req *req, *last = NULL;
+
+	list_for_each_entry(req, &vring->inflight, node) {
+		if (!req->polled || (last && same_context(last, req)))
+			continue;
+		ask_context_of(req);
+		last = req;
+	}
 }
 
 /**
  * vblk_mq_reap - ask the device for polled completions
  * @vring: has polled requests in flight; its mutex is held
  *
- * The oldest one's context is asked.  After the backend, or the vring's context,
- * was replaced, the newest one's is another, which must not wait for a backend
- * that does not answer any more.
+ * Nearly always all are in one context, and so the oldest and the newest are.
  */
 void vblk_mq_reap(struct vblk_vring *vring)
 {
@@ -426,9 +435,10 @@ void vblk_mq_reap(struct vblk_vring *vring)
 	list_for_each_entry_reverse(newest, &vring->inflight, node)
 		if (newest->polled)
 			break;
-	ask_context_of(oldest);
-	if (newest->bind != oldest->bind || newest->hctx != oldest->hctx)
-		ask_context_of(newest);
+	if (same_context(oldest, newest))
+		ask_context_of(oldest);
+	else
+		ask_each(vring);
 }
 
 static void mq_submit_wait(struct vblk_req *req)

@@ -5,7 +5,7 @@
  * On demand: the pages of a request are held from when it is taken until it
  * is answered.  The poller can only use the lockless page-table walk, and
  * that is offered to modules with plain references (get_user_pages_fast_only),
- * not with FOLL_PIN.  A reference is enough for shared memory and huge pages,
+ * not with FOLL_PIN.  A reference is enough for shared memory and hugetlbfs,
  * which is what VMMs share with a vhost device: such a page stays the one
  * behind its address.  Anonymous memory may be copied away from a page that
  * is only referenced (fork, swap), and reclaim takes the buffers of a file

@@ -206,7 +206,6 @@ static void init_req(struct vblk_req *req, struct vblk_chain *chain)
 {
 	req->next = NULL;
 	req->tail = req;
-	req->rq = NULL;
 	req->taken_ns = req->vring->now;
 	req->submit_ns = 0;
 	req->aside_ns = 0;

@@ -178,8 +178,10 @@ static void publish(struct vblk_vring *vring)
 					  node);
 	vring->src.inflight = vring->nr_inflight;
 	vring->src.oldest_ns = oldest ? oldest->submit_ns : 0;
-	/* Nobody tells when somebody else's tag is free, either. */
-	vring->src.polled = vring->nr_polled || !list_empty(&vring->pending);
+	vring->src.polled = vring->nr_polled != 0;
+	/* Nobody tells when somebody else's tag is free. */
+	vring->src.retry_ns = list_empty(&vring->pending) ? 0 :
+			      vring->now + VBLK_RETRY_NS;
 }
 
 static int round_locked(struct vblk_vring *vring, int budget)
@@ -277,7 +279,7 @@ static bool arm_locked(struct vblk_vring *vring)
 
 	if (!llist_empty(&vring->done) || !list_empty(&vring->finished))
 		return true;
-	/* With others in flight, their completion is when to try again. */
+	/* With others in flight, their completion, or retry_ns, is when to try again. */
 	if (!list_empty(&vring->pending))
 		return !vblk_engine_busy(vring);
 	if (!vring->running || vring->broken || vblk_full(vring))

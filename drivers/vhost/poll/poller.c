@@ -113,8 +113,11 @@ static void poller_outlook(struct vhost_poller *p, bool all, u64 now,
 	out->inflight = 0;
 	out->wake_at = VHOST_POLL_FOREVER;
 	list_for_each_entry(src, &p->sources, node) {
-		if (!src->inflight || !(all || src->polled) ||
-		    (src->state & SOURCE_GONE))
+		if (src->state & SOURCE_GONE)
+			continue;
+		if (src->retry_ns)
+			out->wake_at = min(out->wake_at, src->retry_ns);
+		if (!src->inflight || !(all || src->polled))
 			continue;
 		out->inflight += src->inflight;
 		out->wake_at = min(out->wake_at,

@@ -119,6 +119,7 @@ static u32 engine_of(struct rig *g)
 
 static void limits_want_the_bio_engine(void)
 {
+	struct vhost_blk_stats st;
 	const char *disk;
 	struct rig g;
 
@@ -133,6 +134,9 @@ static void limits_want_the_bio_engine(void)
 	rig_open(&g, disk, NULL);
 	EXPECT_EQ(engine_of(&g), VHOST_BLK_ENGINE_BIO);
 	rig_check_works(&g, 0, 0);
+	/* Some policies have bios wait: by workers, all of them. */
+	rig_stats(&g, 0, &st);
+	EXPECT_EQ(st.punted, st.reads + st.writes + st.flushes);
 	rig_close(&g);
 	EXPECT_EQ(rig_try(&g, disk, &(struct rig_opts){
 			.engine = VHOST_BLK_ENGINE_MQ }), -EOPNOTSUPP);

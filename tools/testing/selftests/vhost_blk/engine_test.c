@@ -411,22 +411,23 @@ static void the_poller_reads_only_what_is_cached(void)
 /* 4 KiB in two pieces, neither of them a block. */
 static void direct_files_take_odd_buffers(void)
 {
+	static const u32 types[] = { VIRTIO_BLK_T_OUT, VIRTIO_BLK_T_IN };
 	const char *file = ext4_file("odd", 4096);
 	struct ring_seg seg[4];
 	struct rig_req *req;
+	unsigned int i;
 	struct rig g;
-	u32 type;
 
 	rig_open(&g, file, &(struct rig_opts){
 		.mode = VHOST_POLL_MODE_BUSY, .open_flags = O_DIRECT });
-	for (type = VIRTIO_BLK_T_OUT + 1; type--; ) {
-		bool in = type == VIRTIO_BLK_T_IN;
+	for (i = 0; i < 2; i++) {
+		bool in = types[i] == VIRTIO_BLK_T_IN;
 
 		if (in)
 			memset(g.data, 0, 8192);
 		else
 			rig_pattern(g.data + 512, 4096, 1);
-		req = rig_req_new(&g, type, 8);
+		req = rig_req_new(&g, types[i], 8);
 		seg[0] = ring_seg(&g.mem, req->hdr, sizeof(*req->hdr), false);
 		seg[1] = ring_seg(&g.mem, g.data + 512, 3584, in);
 		seg[2] = ring_seg(&g.mem, g.data + 4096, 512, in);
@@ -458,6 +459,35 @@ static void nvme_gets_mq(void)
 	serves(disk, disk, 0, VHOST_BLK_ENGINE_MQ);
 }
 
+/* The others stay in the ring, so that the vring can be stopped in bounded time. */
+static void so_many_discards_at_a_time(void)
+{
+	struct virtio_blk_discard_write_zeroes *range;
+	struct vhost_blk_stats st;
+	const char *disk;
+	unsigned int i;
+	struct rig g;
+
+	backend_need_modules();
+	disk = nullb_create(&(struct nullb){
+		.name = "many", .irqmode = 2, .completion_nsec = 1000000000,
+		.discard = true });
+	rig_open(&g, disk, NULL);
+	range = (void *)g.data;
+	*range = (struct virtio_blk_discard_write_zeroes){ .num_sectors = 8 };
+	for (i = 0; i < 80; i++)
+		rig_queue(&g, 0, VIRTIO_BLK_T_DISCARD, 0, range, sizeof(*range));
+	rig_kick(&g, 0);
+	sleep_ms(300);
+	rig_stats(&g, 0, &st);
+	EXPECT_EQ(st.inflight, 64);
+	rig_wait(&g, 0);
+	rig_stats(&g, 0, &st);
+	EXPECT_EQ(st.discards, 80);
+	EXPECT_EQ(st.errors, 0);
+	rig_close(&g);
+}
+
 #define TEST(f) { .name = #f, .run = f }
 
 int main(int argc, char **argv)
@@ -478,6 +508,7 @@ int main(int argc, char **argv)
 		TEST(a_raw_file_on_a_file_system_gets_file),
 		TEST(the_poller_reads_only_what_is_cached),
 		TEST(direct_files_take_odd_buffers),
+		TEST(so_many_discards_at_a_time),
 		TEST(nvme_gets_mq),
 		TEST(requests_beyond_the_limits_are_served),
 	};
