@@ -21,7 +21,7 @@ BUILD = $(CURDIR)/out/build/$(RELEASE)$(PART:%=-%)
 # Debian's headers come without the vmlinux that BTF would need.
 jobs = $(if $(findstring --jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
 # Lines with Kbuild begin with +, so that it shares the jobs; `make -n` must only print.
-dry := $(findstring n,$(firstword -$(MAKEFLAGS)))
+dry := $(findstring n,$(filter-out -%,$(firstword $(MAKEFLAGS))))
 kbuild = $(MAKE) $(jobs) -C $(KDIR) M=$(BUILD) W=1 KCFLAGS=-Werror \
 	CONFIG_DEBUG_INFO_BTF_MODULES= PVIO_PART=$(PART) $(if $(C),C=$(C) CF="$(CF)")
 

@@ -195,9 +195,7 @@ class Life(GuestCase):
                 self.sh(f"echo write {kind} >/sys/block/{disk}/cache_type")
                 self.assertEqual(self.suspend(), 0)
                 for attribute in ("cache_type", "queue/write_cache"):
-                    self.assertEqual(
-                        self.sh(f"cat /sys/block/{disk}/{attribute}"), f"write {kind}"
-                    )
+                    self.assertEqual(self.sh(f"cat /sys/block/{disk}/{attribute}"), f"write {kind}")
 
     def test_resize_while_suspending(self):
         """The other disk, suspended first, takes its time: meanwhile this one grows."""
