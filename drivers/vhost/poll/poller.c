@@ -116,7 +116,8 @@ static void poller_outlook(struct vhost_poller *p, bool all, u64 now,
 		if (src->state & SOURCE_GONE)
 			continue;
 		if (src->retry_ns)
-			out->wake_at = min(out->wake_at, src->retry_ns);
+			out->wake_at = min(out->wake_at,
+					   max(src->retry_ns, now));
 		if (!src->inflight || !(all || src->polled))
 			continue;
 		out->inflight += src->inflight;

@@ -189,6 +189,28 @@ static void polled_backends_are_looked_at(void)
 	}
 }
 
+/* With nothing in flight, and no work: by its own wish. */
+static void a_source_is_looked_at_again(void)
+{
+	uint64_t ms = 1000000, never = 0, polls;
+	unsigned int mode;
+
+	for (mode = 0; mode < 3; mode++) {
+		int fd = create_poller(0, mode, "again");
+		int source = attached_source(fd);
+
+		EXPECT_EQ(ctl(source, VPS_RETRY, &ms), 0);
+		polls = source_state(source).polls;
+		EVENTUALLY(source_state(source).polls > polls + 20);
+		EXPECT_EQ(source_state(source).served, 0);
+		if (mode != VHOST_POLL_MODE_BUSY)
+			EXPECT(poller_stats(fd).sleeps_timed > 10);
+		EXPECT_EQ(ctl(source, VPS_RETRY, &never), 0);
+		close(source);
+		close(fd);
+	}
+}
+
 static void told_backends_are_slept_for(void)
 {
 	unsigned int mode, i;
@@ -360,6 +382,7 @@ static const struct ktap_test tests[] = {
 	{ "budget_follows_weight", budget_follows_weight, 0 },
 	{ "nobody_starves", nobody_starves, 0 },
 	{ "polled_backends_are_looked_at", polled_backends_are_looked_at, 0 },
+	{ "a_source_is_looked_at_again", a_source_is_looked_at_again, 0 },
 	{ "told_backends_are_slept_for", told_backends_are_slept_for, 0 },
 	{ "a_source_keeps_its_poller", a_source_keeps_its_poller, 0 },
 	{ "detached_is_left_alone", detached_is_left_alone, 0 },

@@ -41,6 +41,7 @@ struct selftest {
 	atomic_t violations;
 	struct hrtimer tick;
 	ktime_t period;
+	u64 retry;
 
 	/* A request of the pretended backend: submit -> in flight -> done. */
 	u64 delay_ns;
@@ -146,6 +147,8 @@ static int selftest_poll(struct vhost_poll_source *src, int budget)
 	}
 	n += backend_reap(t);
 	n += backend_start(t);
+	src->retry_ns = READ_ONCE(t->retry) ?
+			ktime_get_ns() + READ_ONCE(t->retry) : 0;
 	callback_ends(t);
 	return n;
 }
@@ -315,7 +318,7 @@ static long selftest_ioctl(struct file *file, unsigned int cmd,
 	void __user *uarg = (void __user *)arg;
 	u64 number = 0;
 
-	if ((cmd == VPS_WORK || cmd == VPS_TICK) &&
+	if ((cmd == VPS_WORK || cmd == VPS_TICK || cmd == VPS_RETRY) &&
 	    get_user(number, (u64 __user *)uarg))
 		return -EFAULT;
 
@@ -329,6 +332,10 @@ static long selftest_ioctl(struct file *file, unsigned int cmd,
 		return 0;
 	case VPS_TICK:
 		return selftest_tick(t, number);
+	case VPS_RETRY:
+		WRITE_ONCE(t->retry, number);
+		vhost_poll_wake(&t->src);
+		return 0;
 	case VPS_SUBMIT:
 		return selftest_submit(t, uarg);
 	case VPS_STATE:

@@ -62,5 +62,7 @@ struct selftest_state {
 #define VPS_TICK	_IOW(0xAF, 0xE3, __u64)
 #define VPS_SUBMIT	_IOW(0xAF, 0xE4, struct selftest_submit)
 #define VPS_STATE	_IOR(0xAF, 0xE5, struct selftest_state)
+/* Ask for another look so many ns after each; 0: no more. */
+#define VPS_RETRY	_IOW(0xAF, 0xE6, __u64)
 
 #endif /* VHOST_POLL_SELFTEST_H */
