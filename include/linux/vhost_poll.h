@@ -64,8 +64,8 @@ struct vhost_poll_ops {
  *	poller has to look.  It never sleeps without a timer then
  * @retry_ns: when to call @poll again at the latest, work or not; 0: not needed
  *
- * From @inflight on they are written by the callbacks
- * only.  The poller reads them after @poll, to foresee the next completion.
+ * From @inflight on, fields are written by the callbacks only.  The poller reads
+ * them after @poll, to foresee the next completion.
  */
 struct vhost_poll_source {
 	const struct vhost_poll_ops *ops;
