@@ -10,7 +10,8 @@ Ended.  QEMU's emulator finds its own state wrong, and aborts.
 Deaf.  The end of an interrupt is lost: the CPU's local APIC holds a vector in
 service for ever, every lower one waits, and while its kernel idles nothing
 complains, as to RCU and the watchdogs an idle CPU is a quiet one.  But a kernel
-ends each interrupt before it can halt.  Seen through QEMU's monitor.
+ends each interrupt before it can halt.  Or one waits, nothing is in service, and the
+halted CPU is not told (lab_vmrun.c).  Seen through QEMU's monitor.
 
 Half in the guest.  A CPU goes on with the host's kernel and a part of the
 guest's state.  With the guest's clock its log goes back by minutes, to the age of
@@ -67,17 +68,15 @@ def look(ask):
 
 
 def is_deaf(cpu):
-    """Halted with an interrupt in service: it will never take another."""
-    return cpu["halted"] and cpu["ISR"] not in ("(none)", "?")
+    """Halted with an interrupt in service, or waiting: if that lasts, it takes no other."""
+    return cpu["halted"] and any(cpu[n] not in ("(none)", "?") for n in ("ISR", "IRR"))
 
 
 def deaf_cpus(looks):
     """Those that were deaf in the same way each time one looked."""
     first = looks[0]
     return [
-        i
-        for i, cpu in enumerate(first)
-        if is_deaf(cpu) and all(is_deaf(each[i]) and each[i]["ISR"] == cpu["ISR"] for each in looks)
+        i for i, cpu in enumerate(first) if is_deaf(cpu) and all(each[i] == cpu for each in looks)
     ]
 
 

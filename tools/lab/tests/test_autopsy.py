@@ -41,7 +41,11 @@ class Autopsy(unittest.TestCase):
 
     def test_idle_is_well(self):
         self.assertEqual(self.deaf(monitor(), monitor()), [])
-        self.assertEqual(self.deaf(monitor(irr=("236", "(none)"))), [])
+        self.assertEqual(self.deaf(monitor(irr=("236", "(none)")), monitor()), [])
+
+    def test_halted_with_one_waiting_is_deaf(self):
+        lost = monitor(irr=("236 251", "(none)"))
+        self.assertEqual(self.deaf(lost, lost, lost), [0])
 
     def test_in_a_handler_is_well(self):
         self.assertEqual(self.deaf(monitor(isr=("(none)", "236"))), [])
