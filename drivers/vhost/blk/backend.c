@@ -33,12 +33,9 @@
  */
 static bool sleeps_for_io(struct block_device *bdev)
 {
-	struct request_queue *q = bdev_get_queue(bdev);
-
-	if (!queue_is_mq(q) || !(q->tag_set->flags & BLK_MQ_F_BLOCKING))
-		return false;
 	return bdev->bd_disk->major == NBD_MAJOR ||
-	       !strncmp(bdev->bd_disk->disk_name, "nvme", 4);
+	       (!strncmp(bdev->bd_disk->disk_name, "nvme", 4) &&
+		vblk_mq_blocks(bdev));
 }
 
 static bool mq_serves(struct vblk_dev *dev, struct block_device *bdev,

@@ -540,6 +540,7 @@ void vblk_backend_now(struct vblk_backend *backend, struct vblk_limits *lim);
 void vblk_mq_load(void);
 void vblk_mq_unload(void);
 bool vblk_mq_free_choice(void);
+bool vblk_mq_blocks(struct block_device *bdev);
 void vblk_mq_init(struct vblk_backend *backend);
 int vblk_mq_check_hctx(struct vblk_vring *vring,
 		       const struct vhost_poller *poller, u32 hctx);

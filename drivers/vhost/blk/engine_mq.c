@@ -78,6 +78,26 @@ static struct blk_mq_queue_map *queue_map(struct request_queue *q,
 }
 
 /**
+ * vblk_mq_blocks - does the driver say that it may sleep in queue_rq?
+ * @bdev: a disk
+ *
+ * Return: also true while its queue is frozen, and when its device is gone.
+ */
+bool vblk_mq_blocks(struct block_device *bdev)
+{
+	struct request_queue *q = bdev_get_queue(bdev);
+	bool blocks;
+
+	if (!queue_is_mq(q))
+		return false;
+	if (!queue_get(q))
+		return true;
+	blocks = q->tag_set->flags & BLK_MQ_F_BLOCKING;
+	queue_put(q);
+	return blocks;
+}
+
+/**
  * vblk_mq_init - how requests of a backend are to be allocated
  * @be: the backend
  *
