@@ -8,6 +8,7 @@ from pvbench.rows import (
     COUNTS,
     POLLING_HEADINGS,
     bandwidth,
+    caused_per_io,
     groups,
     is_ours,
     number,
@@ -76,9 +77,7 @@ def _count_chart(rows, key, title, meaning):
     items = []
     for row in rows:
         value = per_io(row, key)
-        pale = 0
-        if key == "exits" and value:
-            pale = value - per_io(row, "exits_caused")
+        pale = value - caused_per_io(row, key) if value else 0
         items.append((row["path"], value, _css(row["path"]), number(value), pale))
     return _card(svg.bars(f"{title} per I/O", items, meaning))
 

@@ -9,17 +9,23 @@ COUNTS = (
     ("csw", "context switches", "of the backend's threads on the host"),
     ("syscalls", "system calls", "by the backend's threads on the host"),
 )
+# Of these the guest has some without I/O, too; a row holds them as KEY_idle.
+HAVE_IDLE = ("exits", "csw", "syscalls")
 OURS = ("vhost_blk", "vhost_fs", "pvblk", "pvfs")
 
 
-def caused(row):
-    """Exits beyond those of the same guest without I/O for the same time."""
-    return max(0, row["exits"] - (row.get("exits_idle") or 0))
+def caused(row, key):
+    """A count beyond that of the same guest without I/O for the same time."""
+    return None if row.get(key) is None else max(0, row[key] - (row.get(f"{key}_idle") or 0))
 
 
 def per_io(row, key):
     """A count per I/O; None where it could not be counted."""
-    value = caused(row) if key == "exits_caused" else row.get(key)
+    return None if row.get(key) is None else row[key] / row["ios"]
+
+
+def caused_per_io(row, key):
+    value = caused(row, key)
     return None if value is None else value / row["ios"]
 
 

@@ -13,6 +13,7 @@ from pvbench import fio
 from pvbench.counters import difference, summarise, threads_of
 from pvbench.gate import Gate
 from pvbench.paths import POLL_CPU
+from pvbench.rows import HAVE_IDLE
 
 WARM_SECS = 1
 # Another VM on the same cores can make a boot under emulation this slow.
@@ -99,10 +100,11 @@ class Session:
         return answer.result, counts, t1 - t0
 
     def idle(self, secs):
-        """Exits a second of this guest without I/O."""
+        """What is counted in a second of this guest without I/O."""
         _, counts, took = self.counted(fio.idle_command(secs, self.path.spin), secs)
         self.idle_reasons = {k: n / took for k, n in counts["exits_by_reason"].items()}
-        return {key: counts[key] / took for key in ("exits", "irqs_all", "csw")}
+        keys = (*HAVE_IDLE, "irqs_all", "poller_csw")
+        return {key: counts[key] / took for key in keys}
 
     def fio(self, target, op, depth, secs, **more):
         """One run of fio's, counted; MORE as fio.command() has it."""

@@ -3,7 +3,9 @@
 
 from pvbench.rows import (
     COUNTS,
+    HAVE_IDLE,
     POLLING_HEADINGS,
+    caused_per_io,
     groups,
     number,
     per_io,
@@ -19,7 +21,9 @@ HEADINGS = (
     "kicks",
     "irqs",
     "csw",
+    "caused",
     "syscalls",
+    "caused",
     "IOPS",
     "MiB/s",
     "mean",
@@ -30,8 +34,11 @@ HEADINGS = (
 
 def cells(row):
     lat = row["lat_us"]
-    counts = [number(per_io(row, key)) for key, *_ in COUNTS]
-    counts.insert(1, number(per_io(row, "exits_caused")))
+    counts = []
+    for key, *_ in COUNTS:
+        counts.append(number(per_io(row, key)))
+        if key in HAVE_IDLE:
+            counts.append(number(caused_per_io(row, key)))
     return (
         row["path"],
         *counts,

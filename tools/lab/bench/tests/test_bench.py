@@ -257,9 +257,11 @@ class Showing(unittest.TestCase):
     def test_per_io(self):
         row = a_row()
         self.assertEqual(rows.per_io(row, "exits"), 5.2)
-        self.assertEqual(rows.per_io(row, "exits_caused"), 5.0)
-        self.assertIsNone(rows.per_io(a_row(kicks=None), "kicks"))
-        self.assertEqual(rows.caused(a_row(exits=3, exits_idle=9)), 0)
+        self.assertEqual(rows.caused_per_io(row, "exits"), 5.0)
+        self.assertEqual(rows.caused_per_io(row, "kicks"), 1.0)
+        for of in (rows.per_io, rows.caused_per_io):
+            self.assertIsNone(of(a_row(kicks=None), "kicks"))
+        self.assertEqual(rows.caused(a_row(exits=3, exits_idle=9), "exits"), 0)
 
     def test_nearly_nothing_is_not_nothing(self):
         self.assertEqual(rows.number(0), "0")
