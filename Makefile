@@ -35,7 +35,7 @@ modules: stage
 	+@$(if $(dry),echo $(kbuild) modules,$(build-modules))
 
 stage:
-	@scripts/kernel-ready "$(KDIR)" "$(KVER)"
+	@scripts/kernel-ready "$(KDIR)" "$(KVER)" $(PART)
 	@mkdir -p $(BUILD) && exec 9>$(BUILD).lock && flock 9 && \
 	scripts/stage $(BUILD) && \
 	$(if $(PART),true,scripts/private-header "$(KDIR)" "$(KVER)" $(BUILD)/private/vhost)
@@ -51,19 +51,28 @@ INSTALL_MOD_PATH ?= $(DESTDIR)
 depmod = depmod $(if $(INSTALL_MOD_PATH),-b $(INSTALL_MOD_PATH)) $(RELEASE)
 updates = $(INSTALL_MOD_PATH)/lib/modules/$(RELEASE)/updates
 pvblkctl = $(DESTDIR)$(PREFIX)/sbin/pvblkctl
+pvblk-share = $(DESTDIR)$(PREFIX)/share/pvblk
+install-pvblk = install -D -m 755 tools/pvblk/pvblkctl $(pvblkctl) && \
+	install -D -m 644 -t $(pvblk-share) tools/pvblk/71-pvblk.rules tools/pvblk/pvblk.conf && \
+	install -m 755 tools/pvblk/initramfs-hook $(pvblk-share)
+# What was installed loads into the kernel that it was built for only.
+say-kernel = @$(if $(INSTALL_MOD_PATH),true,[ "$(RELEASE)" = "$$(uname -r)" ] || \
+	echo "Installed for $(RELEASE), and $$(uname -r) is running: boot that one, or KVER=$$(uname -r).")
 
 install: modules pvio
 	+@$(if $(dry),echo $(kbuild) modules_install,$(install-modules))
 	$(depmod)
-	install -D -m 755 tools/pvblk/pvblkctl $(pvblkctl)
+	$(install-pvblk)
 	$(MAKE) -C tools/pvio install-files BIN=$(CURDIR)/out/bin/pvio prefix=$(PREFIX)
+	$(say-kernel)
 
 # What a guest wants: no pvio, so no Rust, and nothing of the host's, so no kernel source.
 install-guest: PART := guest
 install-guest: modules
 	+@$(if $(dry),echo $(kbuild) modules_install,$(install-modules))
 	$(depmod)
-	install -D -m 755 tools/pvblk/pvblkctl $(pvblkctl)
+	$(install-pvblk)
+	$(say-kernel)
 
 # What either of the two installed: modules of this kernel, and what all kernels share.
 uninstall:
@@ -71,6 +80,7 @@ uninstall:
 	rm -rf $(addprefix $(updates)/drivers/,vhost/poll vhost/blk block/pvblk)
 	$(depmod)
 	rm -f $(pvblkctl)
+	rm -rf $(pvblk-share)
 	$(MAKE) -C tools/pvio uninstall prefix=$(PREFIX)
 
 clean:

@@ -103,6 +103,10 @@ def chosen(lane, names):
         if wanted and not tests:
             continue
         found = programs(directory)
+        for test in filter(None, tests):
+            if not any(test in (p.path.name, p.path.stem) for p in found):
+                has = ", ".join(p.path.stem for p in found)
+                raise LabError(f"there is no test {test} in {directory.name}; it has {has}")
         whole = not wanted or "" in tests
         result += [p for p in found if whole or p.path.name in tests or p.path.stem in tests]
     return result

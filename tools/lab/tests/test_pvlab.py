@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pvlab import agent, cpio, image, ktap, selftests  # noqa: E402
+from pvlab import agent, cpio, image, ktap, paths, selftests  # noqa: E402
 from pvlab.devices import Disk, Share  # noqa: E402
 from pvlab.guest import Guest  # noqa: E402
 from pvlab.paths import Kernel  # noqa: E402
@@ -137,6 +137,12 @@ class Counting(unittest.TestCase):
         self.assertEqual(selftests.count_cases("", 0), (1, 0, 0))
         self.assertEqual(selftests.count_cases("ok 1 a\n", 1), (1, 1, 0))
         self.assertEqual(selftests.count_cases("", 4), (0, 0, 1))
+
+    def test_a_name_that_is_none_is_refused(self):
+        found = selftests.chosen("stock", ["virtio_pvblk.io_test"])
+        self.assertEqual([p.path.name for p in found], ["io_test.py"])
+        with self.assertRaisesRegex(paths.LabError, "no test io in virtio_pvblk; it has io_test"):
+            selftests.chosen("stock", ["virtio_pvblk.io"])
 
 
 class Archives(unittest.TestCase):

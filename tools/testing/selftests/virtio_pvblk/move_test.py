@@ -39,6 +39,17 @@ class Move(GuestCase):
             self.take("vda")
             self.give_all()
 
+    def test_by_a_link(self):
+        self.sh("ln -sf /dev/vda /run/fast0")
+        self.assertEqual(self.sh("pvblkctl take /run/fast0").split()[-1], "vdaa")
+
+    def test_a_wrong_mode_moves_nothing(self):
+        for words in ("-m bussy vda", "-m"):
+            refused = self.guest.run(f"pvblkctl take {words}")
+            self.assertNotEqual(refused.status, 0)
+            self.assertIn("a mode is busy, adaptive or irq", refused.err)
+        self.assertEqual(self.sh("ls /sys/block | grep vd").split(), ["vda", "vdb"])
+
     def test_taking_twice_is_fine(self):
         disk = self.take("vda")
         self.assertEqual(self.take(disk), disk)
@@ -119,10 +130,12 @@ class Move(GuestCase):
         self.sh(f"echo write through >/sys/block/{disk}/cache_type")
         self.assertEqual(self.flushes(disk), before + 1)
 
+    def drivers(self):
+        return sorted(line.split()[2] for line in self.sh("pvblkctl list").splitlines())
+
     def test_list_shows_both(self):
         self.take("vda")
-        lines = self.sh("pvblkctl list").splitlines()
-        self.assertEqual(sorted(x.split()[2] for x in lines), ["virtio_blk", "virtio_pvblk"])
+        self.assertEqual(self.drivers(), ["DRIVER", "virtio_blk", "virtio_pvblk"])
 
     def test_stat(self):
         disk = self.take("vda")
@@ -140,13 +153,13 @@ class Move(GuestCase):
 
     def test_claim_all(self):
         self.assertEqual(self.reload("claim=all first_index=0"), (["vda", "vdb"], ["vda", "vdb"]))
-        self.assertEqual(self.sh("pvblkctl list | awk '{ print $3 }' | sort -u"), "virtio_pvblk")
+        self.assertEqual(self.drivers(), ["DRIVER", "virtio_pvblk", "virtio_pvblk"])
         # nobody else wants them
         self.assertNotEqual(self.status("pvblkctl give vda"), 0)
 
     def test_claim_by_name(self):
         self.reload("")
-        _, pci, *_ = self.sh("pvblkctl list").splitlines()[1].split()
+        _, pci, *_ = self.sh("pvblkctl list").splitlines()[2].split()
         ours, all_ = self.reload(f"claim=nothing,{pci}")
         self.assertEqual((ours, all_), (["vdaa"], ["vda", "vdaa"]))
 
