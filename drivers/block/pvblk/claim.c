@@ -46,6 +46,32 @@ static bool is_block(struct device *d)
 	return dev_to_virtio(d)->id.device == VIRTIO_ID_BLOCK;
 }
 
+/*
+ * The core has set FAILED, and a probe that failed late may have left queues enabled:
+ * with that the other driver would not get the device to work.
+ */
+static void make_new(struct device *d)
+{
+	struct virtio_device *vdev = dev_to_virtio(d);
+
+	device_lock(d);
+	if (!d->driver) {
+		pvblk_reset(vdev);
+		virtio_add_status(vdev, VIRTIO_CONFIG_S_ACKNOWLEDGE);
+	}
+	device_unlock(d);
+}
+
+/* Take a device that nobody has. */
+static int attach(struct device_driver *drv, struct device *d)
+{
+	int err = device_driver_attach(drv, d);
+
+	if (err)
+		make_new(d);
+	return err;
+}
+
 static int claim_one(struct device *d, void *data)
 {
 	struct virtio_driver *drv = data;
@@ -55,7 +81,7 @@ static int claim_one(struct device *d, void *data)
 		return 0;
 	if (!in_list(claim, dev_name(d)) && !(d->parent && in_list(claim, dev_name(d->parent))))
 		return 0;
-	err = device_driver_attach(&drv->driver, d);
+	err = attach(&drv->driver, d);
 	if (err)
 		dev_warn(d, "virtio_pvblk could not take it: %d\n", err);
 	return 0;
@@ -110,8 +136,9 @@ static int release_device(struct device *d, bool ours)
 	device_for_each_child(d, &c, claim_disk);
 	if (!c.err)
 		device_release_driver(d);
+	/* At once: until then the disk's name is taken, and the next would get another. */
 	if (c.file)
-		fput(c.file);
+		__fput_sync(c.file);
 	return c.err;
 }
 
@@ -144,7 +171,7 @@ static ssize_t take_store(struct device_driver *drv, const char *buf, size_t cou
 		err = release_device(d, false);
 	if (err)
 		goto out;
-	err = device_driver_attach(drv, d);
+	err = attach(drv, d);
 	/* Better in the old hands than in none. */
 	if (err && device_attach(d) < 0)
 		dev_warn(d, "no driver wants it any more\n");

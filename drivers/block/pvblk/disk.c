@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The disk: its name, its size, its geometry, its serial number. */
+#include "name.h"
 #include "pvblk.h"
 
 #include <linux/hdreg.h>
@@ -31,15 +32,21 @@ void pvblk_index_put(int index)
 	ida_free(&pvblk_ida, index);
 }
 
+/*
+ * What the major is called in /proc/devices is how LVM and parted know a virtio disk,
+ * by virtio_blk's name for it; others they leave alone.
+ */
+#define MAJOR_NAME	"virtblk"
+
 int pvblk_disk_module_init(void)
 {
-	major = register_blkdev(0, "virtio_pvblk");
+	major = register_blkdev(0, MAJOR_NAME);
 	return min(major, 0);
 }
 
 void pvblk_disk_module_exit(void)
 {
-	unregister_blkdev(major, "virtio_pvblk");
+	unregister_blkdev(major, MAJOR_NAME);
 	ida_destroy(&pvblk_ida);
 }
 
@@ -50,7 +57,7 @@ static void update_capacity(struct pvblk_dev *dev, bool resize)
 	u64 capacity, blocks;
 
 	virtio_cread(dev->vdev, struct virtio_blk_config, capacity, &capacity);
-	/* A partial block at the end could be neither read nor written. */
+	/* Said in whole blocks; what is left at the end stays part of the disk. */
 	blocks = div_u64(capacity, bs >> SECTOR_SHIFT);
 	string_get_size(blocks, bs, STRING_UNITS_2, size2, sizeof(size2));
 	string_get_size(blocks, bs, STRING_UNITS_10, size10, sizeof(size10));
@@ -136,6 +143,19 @@ const struct block_device_operations pvblk_fops = {
 	.free_disk	= pvblk_free_disk,
 };
 
+/* Adding a disk whose name is taken would fail as well, but with a stack trace. */
+static int check_name(struct gendisk *disk, struct device *dev)
+{
+	struct device *other;
+
+	other = class_find_device_by_name(disk_to_dev(disk)->class, disk->disk_name);
+	if (!other)
+		return 0;
+	put_device(other);
+	dev_err(dev, "the name %s is taken, see first_index\n", disk->disk_name);
+	return -EEXIST;
+}
+
 /**
  * pvblk_disk_alloc - make the disk, not yet visible
  * @dev: the device, with its queues and tags
@@ -161,6 +181,8 @@ int pvblk_disk_alloc(struct pvblk_dev *dev)
 		return PTR_ERR(disk);
 
 	err = pvblk_disk_name(dev->index, disk->disk_name, DISK_NAME_LEN);
+	if (!err)
+		err = check_name(disk, &dev->vdev->dev);
 	if (err) {
 		put_disk(disk);
 		return err;

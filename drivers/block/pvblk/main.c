@@ -112,6 +112,8 @@ static int find_vqs(struct pvblk_dev *dev)
 	}
 	err = virtio_find_vqs(dev->vdev, dev->nr_vqs, vqs, info, &desc);
 	if (err) {
+		/* Some may have been enabled already. */
+		pvblk_reset(dev->vdev);
 		cancel_reaps(dev);
 		goto out;
 	}
@@ -209,6 +211,20 @@ static int alloc_tags(struct pvblk_dev *dev)
 	return blk_mq_alloc_tag_set(set);
 }
 
+/* Tags, and a disk that is open to everybody; the caller takes down what there is. */
+static int make_disk(struct pvblk_dev *dev)
+{
+	int err;
+
+	err = alloc_tags(dev);
+	if (!err)
+		err = pvblk_disk_alloc(dev);
+	if (err)
+		return err;
+	virtio_device_ready(dev->vdev);
+	return device_add_disk(&dev->vdev->dev, dev->disk, pvblk_groups);
+}
+
 static int pvblk_probe(struct virtio_device *vdev)
 {
 	struct pvblk_dev *dev;
@@ -242,27 +258,16 @@ static int pvblk_probe(struct virtio_device *vdev)
 	err = find_vqs(dev);
 	if (err)
 		goto free_vqs;
-	err = alloc_tags(dev);
-	if (err)
-		goto del_vqs;
-	err = pvblk_disk_alloc(dev);
-	if (err)
-		goto free_tags;
-
-	virtio_device_ready(vdev);
-	err = device_add_disk(&vdev->dev, dev->disk, pvblk_groups);
+	err = make_disk(dev);
 	if (!err)
 		return 0;
 
-	pvblk_reset(vdev);
-	pvblk_release_rings(dev);
+	take_down(dev);
 	/* Never added, so it does not call .free_disk. */
-	put_disk(dev->disk);
-free_tags:
-	blk_mq_free_tag_set(&dev->tag_set);
-del_vqs:
-	vdev->config->del_vqs(vdev);
-	cancel_reaps(dev);
+	if (dev->disk)
+		put_disk(dev->disk);
+	if (dev->tag_set.tags)
+		blk_mq_free_tag_set(&dev->tag_set);
 free_vqs:
 	kfree(dev->vqs);
 put_index:

@@ -49,7 +49,7 @@ struct pvblk_policy {
  */
 static inline bool pvblk_policy_pays(const struct pvblk_policy *p, u64 max_ns)
 {
-	return p->wait_ns <= max_ns;
+	return max_ns && p->wait_ns <= max_ns;
 }
 
 /**
@@ -126,33 +126,6 @@ static inline u64 pvblk_policy_budget(const struct pvblk_policy *p, u64 max_ns)
 	if (!p->wait_ns)
 		return max_ns;
 	return min(4 * p->wait_ns, max_ns);
-}
-
-/**
- * pvblk_disk_name - the name of the disk with a given index
- * @index: 0 is vda, 25 is vdz, 26 is vdaa
- * @buf: where to write it
- * @size: room in @buf
- *
- * Return: 0, or -EINVAL if it does not fit.
- */
-static inline int pvblk_disk_name(unsigned int index, char *buf, size_t size)
-{
-	char tail[8];
-	int n = 0, len = 0;
-
-	/* Bijective base 26, last letter first: there is no digit for zero. */
-	for (index++; index; index = (index - 1) / 26)
-		tail[n++] = 'a' + (index - 1) % 26;
-
-	if (size < n + 3)
-		return -EINVAL;
-	buf[len++] = 'v';
-	buf[len++] = 'd';
-	while (n)
-		buf[len++] = tail[--n];
-	buf[len] = '\0';
-	return 0;
 }
 
 #endif /* _PVBLK_POLICY_H */

@@ -16,10 +16,11 @@
  * -----------
  * Where the CPU is busy with other tasks, a SCHED_IDLE thread gets next to
  * nothing, and completions would lie in the ring.  So a timer, one tick long,
- * runs as long as the list is not empty; when the thread has not been round
- * between two ticks, all queues of the list are handed to interrupts for a
- * while, which doubles each time up to 1.6 seconds.  The timer is deferrable: on
- * an idle CPU there is nothing to find out, and it must not wake it.
+ * runs as long as the list is not empty; when the thread did not get a single
+ * look between two ticks, all queues of the list are handed to interrupts, and
+ * none comes on this CPU for a while, which doubles each time up to 1.6 seconds.
+ * The timer is deferrable: on an idle CPU there is nothing to find out, and it
+ * must not wake it.
  *
  * All of struct pvblk_poller is touched on its own CPU with bottom halves off,
  * by the thread, the timer, submitters and reaping softirqs alike, and needs no
@@ -45,8 +46,11 @@
 struct pvblk_poller {
 	struct list_head queues;
 	struct timer_list timer;
-	unsigned long rounds;		/* of the thread */
-	unsigned long seen;		/* rounds at the last tick */
+	unsigned long looks;		/* of the thread, each at one queue */
+	unsigned long seen;		/* looks at the last tick */
+	unsigned long crowded_until;	/* jiffies; 0: not crowded */
+	unsigned long crowded_last;	/* jiffies, when it was found so */
+	unsigned int crowded_shift;	/* how often in a row */
 	bool parked;			/* its CPU is going away */
 };
 
@@ -58,17 +62,22 @@ static u64 poll_max_ns(const struct pvblk_vq *vq)
 	return (u64)READ_ONCE(vq->dev->poll_max_us) * NSEC_PER_USEC;
 }
 
-static bool wants_poll(struct pvblk_vq *vq)
+/* Whether this CPU has time for its poller. */
+static bool cpu_can_poll(struct pvblk_poller *p)
+{
+	if (p->parked || (p->crowded_until && time_before(jiffies, p->crowded_until)))
+		return false;
+	p->crowded_until = 0;
+	return true;
+}
+
+/* For a wait that begins: it is counted. */
+static bool decide_to_poll(struct pvblk_vq *vq)
 {
 	enum pvblk_mode mode = READ_ONCE(vq->dev->mode);
 
-	if (mode == PVBLK_IRQ)
+	if (mode == PVBLK_IRQ || !cpu_can_poll(this_cpu_ptr(&pvblk_pollers)))
 		return false;
-	if (vq->crowded_until) {
-		if (time_before(jiffies, vq->crowded_until))
-			return false;
-		vq->crowded_until = 0;
-	}
 	return mode == PVBLK_BUSY || pvblk_policy_polls(&vq->policy, poll_max_ns(vq));
 }
 
@@ -86,7 +95,7 @@ static struct task_struct *attach(struct pvblk_vq *vq)
 	list_add_tail(&vq->node, &p->queues);
 	trace_virtio_pvblk_poll(vq);
 	if (!timer_pending(&p->timer)) {
-		p->seen = p->rounds - 1;
+		p->seen = p->looks - 1;
 		mod_timer(&p->timer, jiffies + 1);
 	}
 	return first ? this_cpu_read(pvblk_tasks) : NULL;
@@ -119,7 +128,7 @@ struct task_struct *pvblk_watch(struct pvblk_vq *vq)
 	/* What was left to an interrupt stays so until that has come. */
 	if (vq->callbacks && vq->inflight > 1)
 		return NULL;
-	if (!this_cpu_read(pvblk_pollers.parked) && wants_poll(vq))
+	if (decide_to_poll(vq))
 		return attach(vq);
 	if (!vq->callbacks && !pvblk_callbacks_on(vq))
 		queue_work(system_bh_highpri_wq, &vq->reap);
@@ -136,6 +145,8 @@ void pvblk_wait_over(struct pvblk_vq *vq, bool polled)
 	u64 now;
 
 	lockdep_assert_held(&vq->lock);
+	if (vq->iopoll)
+		return;
 	if (READ_ONCE(vq->dev->mode) != PVBLK_ADAPTIVE) {
 		vq->wait_start = 0;
 		return;
@@ -148,7 +159,7 @@ void pvblk_wait_over(struct pvblk_vq *vq, bool polled)
 	vq->poll_start = vq->wait_start;
 }
 
-enum verdict { KEEP, DONE, TOO_LONG, CROWDED, PARKED };
+enum verdict { KEEP, DONE, TOO_LONG, UNWANTED, CROWDED, PARKED };
 
 /* The thread found nothing: is the queue to stay on the list? */
 static enum verdict judge(struct pvblk_vq *vq)
@@ -161,7 +172,7 @@ static enum verdict judge(struct pvblk_vq *vq)
 	if (mode == PVBLK_BUSY)
 		return KEEP;
 	if (mode == PVBLK_IRQ)
-		return TOO_LONG;
+		return UNWANTED;
 	/* Counted from when the thread began to look, not from submission. */
 	now = local_clock();
 	if (!vq->poll_start)
@@ -171,27 +182,26 @@ static enum verdict judge(struct pvblk_vq *vq)
 	return TOO_LONG;
 }
 
-/* The queue got no look for a tick: leave it to interrupts, longer each time. */
-static void back_off(struct pvblk_vq *vq)
+/* The thread got no look for a tick: leave all to interrupts, longer each time. */
+static void back_off(struct pvblk_poller *p)
 {
-	if (time_after(jiffies, vq->crowded_last + PVBLK_CROWDED_FORGET))
-		vq->crowded_shift = 0;
-	vq->crowded_last = jiffies;
+	if (time_after(jiffies, p->crowded_last + PVBLK_CROWDED_FORGET))
+		p->crowded_shift = 0;
+	p->crowded_last = jiffies;
 	/* Zero stands for "not crowded". */
-	vq->crowded_until = (jiffies + (PVBLK_CROWDED_MIN << vq->crowded_shift)) ?: 1;
-	if (vq->crowded_shift < PVBLK_CROWDED_SHIFT)
-		vq->crowded_shift++;
-	vq->stats.crowded++;
+	p->crowded_until = (jiffies + (PVBLK_CROWDED_MIN << p->crowded_shift)) ?: 1;
+	if (p->crowded_shift < PVBLK_CROWDED_SHIFT)
+		p->crowded_shift++;
 }
 
 /* Hand a queue over to interrupts. */
 static void hand_over(struct pvblk_vq *vq, enum verdict why)
 {
 	if (why == CROWDED) {
-		back_off(vq);
+		vq->stats.crowded++;
 		trace_virtio_pvblk_crowded(vq);
 	} else {
-		if (why == TOO_LONG && READ_ONCE(vq->dev->mode) == PVBLK_ADAPTIVE)
+		if (why == TOO_LONG)
 			pvblk_policy_gave_up(&vq->policy, poll_max_ns(vq));
 		trace_virtio_pvblk_sleep(vq);
 	}
@@ -204,22 +214,15 @@ static void hand_over(struct pvblk_vq *vq, enum verdict why)
 /* One look at one queue: by the thread, by the timer, or when the thread parks. */
 static void look(struct pvblk_vq *vq, enum verdict verdict)
 {
-	struct io_comp_batch *batch;
-	struct rq_list done = {};
-	DEFINE_IO_COMP_BATCH(iob);
+	struct pvblk_done done = PVBLK_DONE(done);
 	unsigned int n;
 
-	batch = &iob;
 	spin_lock(&vq->lock);
 	if (verdict != CROWDED)
 		pvblk_callbacks_off(vq);
-	n = pvblk_collect(vq, &done);
+	n = pvblk_look(vq, &done, verdict == KEEP);
 	vq->stats.polls++;
-	if (n) {
-		vq->stats.hits++;
-		pvblk_wait_over(vq, verdict == KEEP);
-		batch = pvblk_restart(vq, batch);
-	}
+	vq->stats.hits += !!n;
 	/*
 	 * Even with nothing left in flight the queue stays on the list after a
 	 * hit: the completion may wake a task, which preempts us and submits
@@ -233,10 +236,7 @@ static void look(struct pvblk_vq *vq, enum verdict verdict)
 		hand_over(vq, verdict);
 	spin_unlock(&vq->lock);
 
-	/* From here on vq may be gone, if nothing was collected. */
-	pvblk_complete_list(&done, batch);
-	if (iob.complete)
-		iob.complete(&iob);
+	pvblk_finish(&done);
 }
 
 static int thread_should_run(unsigned int cpu)
@@ -255,7 +255,7 @@ static void thread_fn(unsigned int cpu)
 	struct pvblk_vq *vq;
 
 	local_bh_disable();
-	p->rounds++;
+	p->looks++;
 	vq = list_first_entry_or_null(&p->queues, struct pvblk_vq, node);
 	if (vq) {
 		list_rotate_left(&p->queues);
@@ -272,12 +272,13 @@ static void crowded_timer(struct timer_list *t)
 
 	if (list_empty(&p->queues))
 		return;
-	if (p->rounds == p->seen) {
+	if (p->looks == p->seen) {
+		back_off(p);
 		list_for_each_entry_safe(vq, next, &p->queues, node)
 			look(vq, CROWDED);
 		return;
 	}
-	p->seen = p->rounds;
+	p->seen = p->looks;
 	mod_timer(&p->timer, jiffies + 1);
 }
 

@@ -27,6 +27,10 @@
  *   halves off.  Nested inside vq->lock when a queue is added or removed.
  * dev->vdev_mutex: dev->vdev against removal, for openers that outlive it.
  * dev->cache_mutex: changes of the cache mode, see cache.c.
+ * dev->suspended: the lock of the device, which probe, remove, freeze and restore
+ *   are called with.
+ * dev->removing, dev->dead: no lock, they go from false to true once.  A request
+ *   that has missed it times out, and looks again.
  */
 #ifndef _PVBLK_H
 #define _PVBLK_H
@@ -85,9 +89,6 @@ struct pvblk_vq {
 
 	struct pvblk_poller *poller;	/* who has it on its list */
 	struct list_head node;		/* on that list */
-	unsigned long crowded_until;	/* jiffies; 0: not crowded */
-	unsigned long crowded_last;	/* jiffies, when it was found so */
-	unsigned int crowded_shift;	/* how often in a row */
 
 	struct pvblk_policy policy;
 	u64 wait_start;			/* local_clock(); 0: not measured */
@@ -129,6 +130,15 @@ struct pvblk_req {
 	u8 status;			/* written by the device */
 	struct scatterlist sg[PVBLK_INLINE_SG];
 };
+
+/* What a look at a ring found, to be completed once the queue's lock is dropped. */
+struct pvblk_done {
+	struct rq_list list;
+	struct io_comp_batch *batch;	/* where to complete them, or NULL: one by one */
+	struct io_comp_batch own;
+};
+
+#define PVBLK_DONE(name)	{ .batch = &(name).own }
 
 static inline struct pvblk_vq *pvblk_hctx_vq(struct blk_mq_hw_ctx *hctx)
 {
@@ -174,8 +184,8 @@ blk_status_t pvblk_status(u8 status);
 
 /* queue.c: into the ring and out of it */
 extern const struct blk_mq_ops pvblk_mq_ops;
-unsigned int pvblk_collect(struct pvblk_vq *vq, struct rq_list *done);
-struct io_comp_batch *pvblk_restart(struct pvblk_vq *vq, struct io_comp_batch *iob);
+unsigned int pvblk_look(struct pvblk_vq *vq, struct pvblk_done *done, bool polled);
+void pvblk_finish(struct pvblk_done *done);
 bool pvblk_callbacks_on(struct pvblk_vq *vq);
 void pvblk_callbacks_off(struct pvblk_vq *vq);
 void pvblk_vq_callback(struct virtqueue *virtqueue);

@@ -171,21 +171,12 @@ static void pvblk_queue_rqs(struct rq_list *rqlist)
 	*rqlist = rest;
 }
 
-/**
- * pvblk_collect - take finished requests from the ring
- * @vq: the queue, locked
- * @done: where to append them
- *
- * The ring bounds how many there can be.
- *
- * Return: how many.
- */
-unsigned int pvblk_collect(struct pvblk_vq *vq, struct rq_list *done)
+/* The ring bounds how many there can be; with nothing in flight there may be no ring. */
+static unsigned int collect(struct pvblk_vq *vq, struct rq_list *done)
 {
 	unsigned int len, n = 0;
 	struct pvblk_req *r;
 
-	lockdep_assert_held(&vq->lock);
 	while (vq->inflight > n && (r = virtqueue_get_buf(vq->vq, &len))) {
 		struct request *req = blk_mq_rq_from_pdu(r);
 
@@ -200,10 +191,8 @@ unsigned int pvblk_collect(struct pvblk_vq *vq, struct rq_list *done)
 	return n;
 }
 
-/**
- * pvblk_restart - there is room in the ring again
- * @vq: the queue, locked; something was collected
- * @iob: the batch that what was collected would be completed in
+/*
+ * There is room in the ring again; returns IOB, or NULL where a request waits, or may.
  *
  * The request that found the ring full may not be on the dispatch list yet, so
  * that starting the queue finds nothing to run.  The block layer covers that by
@@ -211,17 +200,48 @@ unsigned int pvblk_collect(struct pvblk_vq *vq, struct rq_list *done)
  * when a batch of them is.  So these are to be freed one by one; and so are all
  * that come in while the bit is set, as its owner may be late: another dispatcher
  * may have gone on with what the first start found.
- *
- * Return: @iob, or NULL if there was, or may be, a request waiting.
  */
-struct io_comp_batch *pvblk_restart(struct pvblk_vq *vq, struct io_comp_batch *iob)
+static struct io_comp_batch *restart(struct pvblk_vq *vq, struct io_comp_batch *iob)
 {
-	lockdep_assert_held(&vq->lock);
 	if (likely(!vq->stopped))
 		return test_bit(BLK_MQ_S_SCHED_RESTART, &vq->hctx->state) ? NULL : iob;
 	vq->stopped = false;
 	blk_mq_start_stopped_hw_queue(vq->hctx, true);
 	return NULL;
+}
+
+/**
+ * pvblk_look - take finished requests from a ring
+ * @vq: the queue, locked
+ * @done: where to put them, for pvblk_finish()
+ * @polled: whether a poller looks, not somebody after an interrupt
+ *
+ * Return: how many.
+ */
+unsigned int pvblk_look(struct pvblk_vq *vq, struct pvblk_done *done, bool polled)
+{
+	unsigned int n;
+
+	lockdep_assert_held(&vq->lock);
+	n = collect(vq, &done->list);
+	if (n) {
+		pvblk_wait_over(vq, polled);
+		done->batch = restart(vq, done->batch);
+	}
+	return n;
+}
+
+/**
+ * pvblk_finish - complete what pvblk_look() found
+ * @done: what it found
+ *
+ * Without the queue's lock; the queue may be gone before, if nothing was found.
+ */
+void pvblk_finish(struct pvblk_done *done)
+{
+	pvblk_complete_list(&done->list, done->batch);
+	if (done->own.complete)
+		done->own.complete(&done->own);
 }
 
 /**
@@ -266,28 +286,20 @@ void pvblk_vq_callback(struct virtqueue *virtqueue)
 void pvblk_reap_work(struct work_struct *work)
 {
 	struct pvblk_vq *vq = container_of(work, struct pvblk_vq, reap);
+	struct pvblk_done done = PVBLK_DONE(done);
 	struct task_struct *wake = NULL;
-	struct io_comp_batch *batch;
-	struct rq_list done = {};
-	DEFINE_IO_COMP_BATCH(iob);
 
-	batch = &iob;
 	spin_lock_bh(&vq->lock);
 	/* A poller that has the queue decides about callbacks. */
 	if (!vq->poller)
 		pvblk_callbacks_off(vq);
-	if (pvblk_collect(vq, &done)) {
-		pvblk_wait_over(vq, false);
-		batch = pvblk_restart(vq, batch);
-	}
+	pvblk_look(vq, &done, false);
 	/* This may queue us again, if callbacks are wanted and lose a race. */
 	if (vq->inflight)
 		wake = pvblk_watch(vq);
 	spin_unlock_bh(&vq->lock);
 
-	pvblk_complete_list(&done, batch);
-	if (iob.complete)
-		iob.complete(&iob);
+	pvblk_finish(&done);
 	if (wake)
 		wake_up_process(wake);
 }
@@ -304,58 +316,56 @@ void pvblk_reap_work(struct work_struct *work)
 int pvblk_iopoll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *iob)
 {
 	struct pvblk_vq *vq = pvblk_hctx_vq(hctx);
-	struct rq_list done = {};
+	struct pvblk_done done = { .batch = iob };
 	unsigned int n;
 
 	local_bh_disable();
 	spin_lock(&vq->lock);
-	n = pvblk_collect(vq, &done);
+	n = pvblk_look(vq, &done, true);
 	vq->stats.polls++;
-	if (n) {
-		vq->stats.hits++;
-		iob = pvblk_restart(vq, iob);
-	}
+	vq->stats.hits += !!n;
 	spin_unlock(&vq->lock);
-	pvblk_complete_list(&done, iob);
+	pvblk_finish(&done);
 	local_bh_enable();
 	return n;
 }
 
 /*
+ * Look for a late request, as an interrupt or a poller may have been lost.  Returns
+ * whether it was fault injection that swallowed its completion.
+ */
+static bool look_for_late(struct pvblk_vq *vq, struct pvblk_req *r)
+{
+	struct pvblk_done done = PVBLK_DONE(done);
+	bool lost;
+
+	local_bh_disable();
+	spin_lock(&vq->lock);
+	vq->stats.timeouts++;
+	lost = r->lost;
+	r->lost = false;
+	if (!lost && !READ_ONCE(vq->dev->dead))
+		pvblk_look(vq, &done, false);
+	spin_unlock(&vq->lock);
+	pvblk_finish(&done);
+	local_bh_enable();
+	return lost;
+}
+
+/*
  * A request is late.  virtio-blk cannot abort one, and the device owns its
- * buffers until it answers or is reset.  So: look (an interrupt or a poller may
- * have been lost), remind the device (a kick may have been), and wait on, as
- * virtio_blk does.  Only when the device is known to be gone, or is being
- * removed, which would otherwise hang, are requests failed: by resetting it.
+ * buffers until it answers or is reset.  So: look, remind the device (a kick may
+ * have been lost), and wait on, as virtio_blk does.  Only when the device is known
+ * to be gone, or is being removed, which would otherwise hang, are requests
+ * failed: by resetting it.
  */
 static enum blk_eh_timer_return pvblk_timeout(struct request *req)
 {
 	struct pvblk_vq *vq = pvblk_hctx_vq(req->mq_hctx);
 	struct pvblk_req *r = blk_mq_rq_to_pdu(req);
 	struct pvblk_dev *dev = vq->dev;
-	struct io_comp_batch *batch;
-	struct rq_list done = {};
-	DEFINE_IO_COMP_BATCH(iob);
-	bool lost, kick = false;
 
-	batch = &iob;
-	local_bh_disable();
-	spin_lock(&vq->lock);
-	vq->stats.timeouts++;
-	lost = r->lost;
-	r->lost = false;
-	if (!lost && !READ_ONCE(dev->dead)) {
-		if (pvblk_collect(vq, &done))
-			batch = pvblk_restart(vq, batch);
-		kick = true;
-	}
-	spin_unlock(&vq->lock);
-	pvblk_complete_list(&done, batch);
-	if (iob.complete)
-		iob.complete(&iob);
-	local_bh_enable();
-
-	if (lost) {
+	if (look_for_late(vq, r)) {
 		pvblk_complete(req);
 		return BLK_EH_DONE;
 	}
@@ -368,7 +378,7 @@ static enum blk_eh_timer_return pvblk_timeout(struct request *req)
 	}
 	dev_warn_ratelimited(&dev->vdev->dev, "queue %u: request %d not answered, still waiting\n",
 			     vq->index, req->tag);
-	if (kick)
+	if (!READ_ONCE(dev->dead))
 		virtqueue_notify(vq->vq);
 	return BLK_EH_RESET_TIMER;
 }
@@ -391,19 +401,19 @@ void pvblk_fail_work(struct work_struct *work)
 
 	for (i = 0; i < dev->nr_vqs; i++) {
 		struct pvblk_vq *vq = &dev->vqs[i];
-		struct rq_list done = {};
+		struct pvblk_done done = {};
 
 		local_bh_disable();
 		spin_lock(&vq->lock);
 		while ((r = virtqueue_detach_unused_buf(vq->vq))) {
 			r->status = VIRTIO_BLK_S_IOERR;
-			rq_list_add_tail(&done, blk_mq_rq_from_pdu(r));
+			rq_list_add_tail(&done.list, blk_mq_rq_from_pdu(r));
 			vq->inflight--;
 			vq->stats.completed++;
 		}
-		pvblk_restart(vq, NULL);
+		restart(vq, NULL);
 		spin_unlock(&vq->lock);
-		pvblk_complete_list(&done, NULL);
+		pvblk_finish(&done);
 		local_bh_enable();
 	}
 	blk_mq_unquiesce_queue(q);

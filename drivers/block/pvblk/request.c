@@ -44,8 +44,11 @@ static blk_status_t prep_ranges(struct request *req, u32 flags)
 	if (!range)
 		return BLK_STS_RESOURCE;
 	__rq_for_each_bio(bio, req) {
-		if (n == segs)
-			break;
+		/* Fewer than asked for must not count as done. */
+		if (WARN_ON_ONCE(n == segs)) {
+			kfree(range);
+			return BLK_STS_IOERR;
+		}
 		range[n].flags = cpu_to_le32(flags);
 		range[n].num_sectors = cpu_to_le32(bio->bi_iter.bi_size >> SECTOR_SHIFT);
 		range[n].sector = cpu_to_le64(bio->bi_iter.bi_sector);
@@ -185,7 +188,7 @@ static void complete_batch(struct io_comp_batch *iob)
 }
 
 /**
- * pvblk_complete_list - complete what pvblk_collect() took from a ring
+ * pvblk_complete_list - complete what was taken from a ring
  * @done: the requests; empty afterwards
  * @iob: the batch to add them to, which the caller completes; NULL: one by one
  *

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-/* KUnit tests of policy.h. */
+/* KUnit tests of policy.h and name.h. */
 #include <kunit/test.h>
 #include <linux/module.h>
 
+#include "name.h"
 #include "policy.h"
 
 #define MAX_NS 200000ULL
@@ -144,6 +145,7 @@ static void test_extremes(struct kunit *test)
 {
 	struct pvblk_policy p = {};
 
+	KUNIT_EXPECT_FALSE_MSG(test, pvblk_policy_polls(&p, 0), "nor for the first wait");
 	pvblk_policy_learn(&p, 0, 0, true);
 	KUNIT_EXPECT_GT(test, p.wait_ns, 0ULL);
 	for (int i = 0; i < 5000; i++)

@@ -6,7 +6,17 @@ import stat
 from dataclasses import dataclass, field
 
 # QEMU writes them with an underscore.
-KEPT = ("security_model", "mount_tag", "event_idx", "indirect_desc")
+KEPT = (
+    "security_model",
+    "mount_tag",
+    "event_idx",
+    "indirect_desc",
+    "logical_block_size",
+    "physical_block_size",
+    "min_io_size",
+    "opt_io_size",
+    "discard_granularity",
+)
 
 
 def _options(**given):

@@ -96,12 +96,14 @@ class Io(GuestCase):
     def test_adaptive_without_time_to_poll_sleeps(self):
         self.mode(self.disk, "adaptive")
         self.sh(f"echo 0 >/sys/block/{self.disk}/pvblk/poll_max_us")
+        # what was attached before may look once more
+        self.sh(f"dd if=/dev/{self.disk} of=/dev/null bs=4k count=1 iflag=direct; sleep 0.1")
         with self.counting(self.disk) as grown:
             self.sh(
                 f"{FIO} --filename=/dev/{self.disk} --rw=randread --bs=4k --iodepth=4 --size=2M"
             )
         self.assertGreater(grown["interrupts"], 0)
-        self.assertLess(grown["hits"], grown["completed"])
+        self.assertEqual((grown["polls"], grown["sleeps"]), (0, 0))
 
     def test_adaptive_tries_polling_again_more_and_more_rarely(self):
         self.mode(self.disk, "adaptive")
@@ -114,9 +116,9 @@ class Io(GuestCase):
         self.sh(f"{fio}64k")
         with self.counting(self.disk) as grown:
             self.sh(f"{fio}4M")
-        # Of 16 waits, then of 32, 64, ...: six.
+        # Of 16 waits, then of 32, 64, ...: six.  One that is crowded out is a try, too.
         self.assertEqual(grown["completed"], 1024)
-        self.assertGreaterEqual(grown["sleeps"] - grown["crowded"], 3)
+        self.assertGreaterEqual(grown["sleeps"], 3)
         self.assertLess(grown["sleeps"] - grown["crowded"], 12)
         self.assertGreater(grown["interrupts"], 900)
 

@@ -5,18 +5,30 @@
 from pvblk import Disk, GuestCase
 from pvlab import ktap
 
+# Every limit another than the default.
+BLOCKS_OF_4K = {
+    "logical_block_size": 4096,
+    "physical_block_size": 16384,
+    "min_io_size": 8192,
+    "opt_io_size": 65536,
+    "discard_granularity": 1048576,
+}
+
 
 class Move(GuestCase):
+    THEIRS = ("vda", "vdb", "vdc")
+
     @classmethod
     def disks(cls):
         return [
             Disk.qemu(cls.file("d0"), num_queues=2, serial="serial-0"),
             Disk.qemu(cls.file("d1"), serial="serial-1", readonly=True),
+            Disk.qemu(cls.file("d2"), serial="a-serial-of-20-bytes", **BLOCKS_OF_4K),
         ]
 
     def setUp(self):
-        """Each test finds both disks with virtio_blk, and our module loaded."""
-        if self.status("[ $(ls -d /sys/bus/virtio/drivers/virtio_blk/virtio* | wc -l) = 2 ]"):
+        """Each test finds all disks with virtio_blk, and our module loaded."""
+        if self.names() != self.THEIRS or self.drivers() != ["DRIVER", *["virtio_blk"] * 3]:
             self.reload("")
 
     def tearDown(self):
@@ -25,14 +37,35 @@ class Move(GuestCase):
     def attribute(self, disk, name):
         return self.sh(f"cat /sys/block/{disk}/{name}")
 
+    def names(self):
+        return tuple(self.sh("ls /sys/block | grep vd || true").split())
+
     def test_loading_changes_nothing(self):
-        self.assertEqual(self.sh("ls /sys/block | grep vd").split(), ["vda", "vdb"])
+        self.assertEqual(self.names(), self.THEIRS)
 
     def test_take_and_give(self):
         self.assertEqual(self.sh("pvblkctl take vda").split()[-1], "vdaa")
-        self.assertEqual(self.sh("ls /sys/block | grep vd").split(), ["vdaa", "vdb"])
+        self.assertEqual(self.names(), ("vdaa", "vdb", "vdc"))
         self.assertEqual(self.sh("pvblkctl give vdaa").split()[-1], "vda")
-        self.assertEqual(self.sh("ls /sys/block | grep vd").split(), ["vda", "vdb"])
+        self.assertEqual(self.names(), self.THEIRS)
+
+    def test_a_name_that_is_taken(self):
+        """The disk goes back to virtio_blk, and works."""
+        self.reload("first_index=0", ours_first=False)
+        refused = self.guest.run("pvblkctl take vdb")
+        self.assertNotEqual(refused.status, 0)
+        self.assertEqual(self.names(), self.THEIRS)
+        status = int(self.sh("cat /sys/block/vdb/device/status"), 0)
+        self.assertEqual(status & 0x80, 0, "FAILED is still in the device's status")
+        self.sh("dd if=/dev/vdb of=/dev/null bs=4k count=16 iflag=direct")
+        self.assertIn("the name vda is taken", self.sh("dmesg | tail -5"))
+        self.reload("")
+
+    def test_tools_know_it_as_a_virtio_disk(self):
+        """LVM and parted look for the major's name."""
+        major = self.sh(f"cut -d: -f1 /sys/block/{self.take('vda')}/dev")
+        name = f"awk '/^Block/ {{ blk = 1 }} blk && $1 == {major} {{ print $2 }}' /proc/devices"
+        self.assertEqual(self.sh(name), "virtblk")
 
     def test_again_and_again(self):
         for _ in range(5):
@@ -48,7 +81,12 @@ class Move(GuestCase):
             refused = self.guest.run(f"pvblkctl take {words}")
             self.assertNotEqual(refused.status, 0)
             self.assertIn("a mode is busy, adaptive or irq", refused.err)
-        self.assertEqual(self.sh("ls /sys/block | grep vd").split(), ["vda", "vdb"])
+        self.assertEqual(self.names(), self.THEIRS)
+
+    def test_what_is_no_disk_moves_nothing(self):
+        for word in ("''", ".", "/dev/", "vda/queue", "vdz"):
+            self.assertNotEqual(self.status(f"pvblkctl take {word}"), 0, word)
+        self.assertEqual(self.names(), self.THEIRS)
 
     def test_taking_twice_is_fine(self):
         disk = self.take("vda")
@@ -87,7 +125,9 @@ class Move(GuestCase):
             "size",
             "queue/logical_block_size",
             "queue/physical_block_size",
+            "queue/max_segments",
             "queue/max_segment_size",
+            "queue/max_hw_sectors_kb",
             "queue/rotational",
             "queue/discard_max_hw_bytes",
             "queue/discard_granularity",
@@ -98,11 +138,16 @@ class Move(GuestCase):
             "queue/optimal_io_size",
             "alignment_offset",
         )
-        for theirs in ("vda", "vdb"):
+        for theirs in self.THEIRS:
             expected = {n: self.attribute(theirs, n) for n in names}
             ours = self.take(theirs)
             self.assertEqual({n: self.attribute(ours, n) for n in names}, expected)
             self.give_all()
+
+    def test_blocks_of_4k(self):
+        disk = self.take("vdc")
+        self.assertEqual(self.attribute(disk, "queue/logical_block_size"), "4096")
+        self.verify(disk, "--bsrange=4k-128k --iodepth=8", "2M")
 
     def test_read_only(self):
         disk = self.take("vdb")
@@ -113,9 +158,9 @@ class Move(GuestCase):
 
     def test_cache_type(self):
         disk = self.take("vda")
-        for kind, fua in (("write through", "write through"), ("write back", "write back")):
+        for kind in ("write through", "write back"):
             self.sh(f"echo {kind} >/sys/block/{disk}/cache_type")
-            self.assertEqual(self.attribute(disk, "queue/write_cache"), fua)
+            self.assertEqual(self.attribute(disk, "queue/write_cache"), kind)
 
     def flushes(self, disk):
         return int(self.attribute(disk, "stat").split()[15])
@@ -135,25 +180,29 @@ class Move(GuestCase):
 
     def test_list_shows_both(self):
         self.take("vda")
-        self.assertEqual(self.drivers(), ["DRIVER", "virtio_blk", "virtio_pvblk"])
+        self.assertEqual(self.drivers(), ["DRIVER", *["virtio_blk"] * 2, "virtio_pvblk"])
 
     def test_stat(self):
         disk = self.take("vda")
         self.assertIn("interrupts", self.sh(f"pvblkctl stat {disk}"))
 
-    def reload(self, parameters):
+    def reload(self, parameters, ours_first=True):
+        """Both drivers anew; the disks that ours has before the other comes, and all."""
         self.sh("rmmod virtio_pvblk; rmmod virtio_blk")
+        if not ours_first:
+            self.guest.modprobe("virtio_blk")
         self.guest.modprobe("virtio_pvblk", parameters)
-        ours = self.sh("ls /sys/block | grep vd || true").split()
-        self.guest.modprobe("virtio_blk")
-        return ours, self.sh("ls /sys/block | grep vd").split()
+        ours = self.names()
+        if ours_first:
+            self.guest.modprobe("virtio_blk")
+        return ours, self.names()
 
     def test_claim_none(self):
-        self.assertEqual(self.reload(""), ([], ["vda", "vdb"]))
+        self.assertEqual(self.reload(""), ((), self.THEIRS))
 
     def test_claim_all(self):
-        self.assertEqual(self.reload("claim=all first_index=0"), (["vda", "vdb"], ["vda", "vdb"]))
-        self.assertEqual(self.drivers(), ["DRIVER", "virtio_pvblk", "virtio_pvblk"])
+        self.assertEqual(self.reload("claim=all first_index=0"), (self.THEIRS, self.THEIRS))
+        self.assertEqual(self.drivers(), ["DRIVER", *["virtio_pvblk"] * 3])
         # nobody else wants them
         self.assertNotEqual(self.status("pvblkctl give vda"), 0)
 
@@ -161,7 +210,7 @@ class Move(GuestCase):
         self.reload("")
         _, pci, *_ = self.sh("pvblkctl list").splitlines()[2].split()
         ours, all_ = self.reload(f"claim=nothing,{pci}")
-        self.assertEqual((ours, all_), (["vdaa"], ["vda", "vdaa"]))
+        self.assertEqual((ours, all_), (("vdaa",), ("vda", "vdaa", "vdb")))
 
 
 if __name__ == "__main__":

@@ -111,6 +111,14 @@ class Root(GuestCase):
         # It is in use.
         self.assertNotEqual(self.status("pvblkctl give vda"), 0)
 
+    def test_pollers_run_when_nobody_else_wants_to(self):
+        """Their class is SCHED_IDLE."""
+        policies = self.sh(
+            "for p in /proc/[0-9]*; do case $(cat $p/comm 2>/dev/null) in "
+            "pvblk/*) awk '{ print $41 }' $p/stat;; esac; done"
+        )
+        self.assertEqual(policies.split(), ["5"])
+
     def share(self, mode):
         """What the neighbour has of the CPU beside I/O of depth 1, which gets on too."""
         self.mode("vdb", mode)
