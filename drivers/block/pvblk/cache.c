@@ -61,7 +61,8 @@ static int stop_flushing(struct pvblk_dev *dev)
 	int err;
 
 	lockdep_assert_held(&dev->cache_mutex);
-	if (!flushes(dev))
+	/* While root has flushes turned off (queue/write_cache), none would be sent. */
+	if (!flushes(dev) || !bdev_write_cache(dev->disk->part0))
 		return 0;
 	blk_mq_freeze_queue(q);
 	blk_mq_unfreeze_queue(q);

@@ -11,7 +11,8 @@
  *   and back at run time, unless its disk is in use.
  *
  * Refusing in probe() instead of not matching would not do: the core would set
- * the FAILED status, and the device is to be usable by the other driver.
+ * the FAILED status, and the device is to be usable by the other driver.  For a
+ * probe that fails all the same see make_new().
  */
 #include "pvblk.h"
 
@@ -20,14 +21,14 @@
 #include <linux/file.h>
 #include <linux/module.h>
 
+#define OURS	(&pvblk_driver.driver)
+
 static char *claim;
 module_param(claim, charp, 0444);
 MODULE_PARM_DESC(claim, "Devices to take on loading: all, or names (virtio3 or, of its parent, 0000:00:05.0) with commas; default none");
 
-bool pvblk_claim_all(void)
-{
-	return claim && !strcmp(claim, "all");
-}
+/* Matches nothing, or every block device once claim=all. */
+struct virtio_device_id pvblk_id_table[2];
 
 static bool in_list(const char *list, const char *name)
 {
@@ -47,41 +48,32 @@ static bool is_block(struct device *d)
 }
 
 /*
- * The core has set FAILED, and a probe that failed late may have left queues enabled:
- * with that the other driver would not get the device to work.
+ * A probe of ours has failed.  The core has set FAILED, with which some VMMs do not
+ * let the other driver have the device either; so take that back.  Here the device is
+ * locked, and cannot go; afterwards it could.
  */
-static void make_new(struct device *d)
+static int make_new(struct notifier_block *nb, unsigned long action, void *data)
 {
-	struct virtio_device *vdev = dev_to_virtio(d);
+	struct device *d = data;
 
-	device_lock(d);
-	if (!d->driver) {
-		pvblk_reset(vdev);
-		virtio_add_status(vdev, VIRTIO_CONFIG_S_ACKNOWLEDGE);
+	if (action == BUS_NOTIFY_DRIVER_NOT_BOUND && d->driver == OURS) {
+		pvblk_reset(dev_to_virtio(d));
+		virtio_add_status(dev_to_virtio(d), VIRTIO_CONFIG_S_ACKNOWLEDGE);
 	}
-	device_unlock(d);
+	return NOTIFY_DONE;
 }
 
-/* Take a device that nobody has. */
-static int attach(struct device_driver *drv, struct device *d)
-{
-	int err = device_driver_attach(drv, d);
-
-	if (err)
-		make_new(d);
-	return err;
-}
+static struct notifier_block make_new_nb = { .notifier_call = make_new };
 
 static int claim_one(struct device *d, void *data)
 {
-	struct virtio_driver *drv = data;
 	int err;
 
 	if (!is_block(d) || d->driver)
 		return 0;
 	if (!in_list(claim, dev_name(d)) && !(d->parent && in_list(claim, dev_name(d->parent))))
 		return 0;
-	err = attach(&drv->driver, d);
+	err = device_driver_attach(OURS, d);
 	if (err)
 		dev_warn(d, "virtio_pvblk could not take it: %d\n", err);
 	return 0;
@@ -125,10 +117,13 @@ static int claim_disk(struct device *d, void *data)
 	/* Not everybody who uses a disk claims it. */
 	if (disk_openers(disk) > 1 || ours != c->ours)
 		c->err = -EBUSY;
+	/* Better refused than taken away and given back. */
+	else if (!c->ours)
+		c->err = pvblk_name_check(disk);
 	return 1;
 }
 
-/* Away from its driver, us or the other; then device_attach() or the like follows. */
+/* Away from its driver, us or the other. */
 static int release_device(struct device *d, bool ours)
 {
 	struct disk_claim c = { .ours = ours };
@@ -140,6 +135,38 @@ static int release_device(struct device *d, bool ours)
 	if (c.file)
 		__fput_sync(c.file);
 	return c.err;
+}
+
+/* Another driver for a device, with a reference to its module. */
+struct other {
+	struct device *device;
+	struct device_driver *driver;
+};
+
+static int is_other(struct device_driver *drv, void *data)
+{
+	struct other *o = data;
+
+	if (drv == OURS || !drv->bus->match(o->device, drv) ||
+	    !try_module_get(drv->owner))
+		return 0;
+	o->driver = drv;
+	return 1;
+}
+
+/* Move a device; if the new driver does not want it, the old one has it back. */
+static int move(struct device *d, struct device_driver *from, struct device_driver *to)
+{
+	int err = 0;
+
+	if (from)
+		err = release_device(d, from == OURS);
+	if (err)
+		return err;
+	err = device_driver_attach(to, d);
+	if (err && from && device_driver_attach(from, d))
+		dev_warn(d, "no driver has it any more\n");
+	return err;
 }
 
 static struct device *find_block(struct device_driver *drv, const char *buf)
@@ -159,68 +186,79 @@ static struct device *find_block(struct device_driver *drv, const char *buf)
 
 static ssize_t take_store(struct device_driver *drv, const char *buf, size_t count)
 {
-	struct device *d = find_block(drv, buf);
+	struct other o = { .device = find_block(drv, buf) };
 	int err = 0;
 
-	if (!d)
+	if (!o.device)
 		return -ENODEV;
 	mutex_lock(&move_mutex);
-	if (d->driver == drv)
-		goto out;
-	if (d->driver)
-		err = release_device(d, false);
-	if (err)
-		goto out;
-	err = attach(drv, d);
-	/* Better in the old hands than in none. */
-	if (err && device_attach(d) < 0)
-		dev_warn(d, "no driver wants it any more\n");
-out:
+	if (o.device->driver != drv) {
+		bus_for_each_drv(drv->bus, NULL, &o, is_other);
+		err = move(o.device, o.device->driver ? o.driver : NULL, drv);
+	}
 	mutex_unlock(&move_mutex);
-	put_device(d);
+	if (o.driver)
+		module_put(o.driver->owner);
+	put_device(o.device);
 	return err ?: count;
 }
 static DRIVER_ATTR_WO(take);
 
 static ssize_t give_store(struct device_driver *drv, const char *buf, size_t count)
 {
-	struct device *d = find_block(drv, buf);
+	struct other o = { .device = find_block(drv, buf) };
 	int err = -ENODEV;
 
-	if (!d)
+	if (!o.device)
 		return err;
 	mutex_lock(&move_mutex);
-	if (d->driver == drv)
-		err = release_device(d, true);
-	if (!err && device_attach(d) < 0)
-		err = -ENODEV;
-	/* With claim=all we get it again, unless virtio_blk was first. */
-	if (!err && d->driver == drv)
-		err = -ENODEV;
+	bus_for_each_drv(drv->bus, NULL, &o, is_other);
+	if (o.device->driver == drv && o.driver)
+		err = move(o.device, drv, o.driver);
 	mutex_unlock(&move_mutex);
-	put_device(d);
+	if (o.driver)
+		module_put(o.driver->owner);
+	put_device(o.device);
 	return err ?: count;
 }
 static DRIVER_ATTR_WO(give);
 
-int pvblk_claim_init(struct virtio_driver *drv)
+/**
+ * pvblk_claim_init - take what is to be taken, and be ready to move devices
+ *
+ * The driver is registered, and matches nothing yet.
+ *
+ * Return: 0 or -errno.
+ */
+int pvblk_claim_init(void)
 {
-	int err = driver_create_file(&drv->driver, &driver_attr_take);
+	int err = bus_register_notifier(OURS->bus, &make_new_nb);
 
 	if (err)
 		return err;
-	err = driver_create_file(&drv->driver, &driver_attr_give);
-	if (err) {
-		driver_remove_file(&drv->driver, &driver_attr_take);
-		return err;
-	}
-	if (claim && !pvblk_claim_all())
-		bus_for_each_dev(drv->driver.bus, NULL, drv, claim_one);
-	return 0;
+	err = driver_create_file(OURS, &driver_attr_take);
+	if (err)
+		goto notifier;
+	err = driver_create_file(OURS, &driver_attr_give);
+	if (err)
+		goto take;
+	if (!claim)
+		return 0;
+	if (strcmp(claim, "all"))
+		return bus_for_each_dev(OURS->bus, NULL, NULL, claim_one);
+	pvblk_id_table[0] = (struct virtio_device_id){ VIRTIO_ID_BLOCK, VIRTIO_DEV_ANY_ID };
+	return driver_attach(OURS);
+
+take:
+	driver_remove_file(OURS, &driver_attr_take);
+notifier:
+	bus_unregister_notifier(OURS->bus, &make_new_nb);
+	return err;
 }
 
-void pvblk_claim_exit(struct virtio_driver *drv)
+void pvblk_claim_exit(void)
 {
-	driver_remove_file(&drv->driver, &driver_attr_give);
-	driver_remove_file(&drv->driver, &driver_attr_take);
+	driver_remove_file(OURS, &driver_attr_give);
+	driver_remove_file(OURS, &driver_attr_take);
+	bus_unregister_notifier(OURS->bus, &make_new_nb);
 }

@@ -143,17 +143,42 @@ const struct block_device_operations pvblk_fops = {
 	.free_disk	= pvblk_free_disk,
 };
 
-/* Adding a disk whose name is taken would fail as well, but with a stack trace. */
-static int check_name(struct gendisk *disk, struct device *dev)
+/*
+ * Whether a name is another disk's, not MINE.  Adding one would fail as well, but with
+ * a stack trace.  It is not for us to try the next: virtio_blk may want it later, and
+ * would fail then.
+ */
+static int check_name(const char *name, struct gendisk *mine)
 {
 	struct device *other;
 
-	other = class_find_device_by_name(disk_to_dev(disk)->class, disk->disk_name);
+	other = class_find_device_by_name(disk_to_dev(mine)->class, name);
 	if (!other)
 		return 0;
 	put_device(other);
-	dev_err(dev, "the name %s is taken, see first_index\n", disk->disk_name);
+	if (other == disk_to_dev(mine))
+		return 0;
+	pr_err("virtio_pvblk: the name %s is taken, see first_index\n", name);
 	return -EEXIST;
+}
+
+/**
+ * pvblk_name_check - whether our next disk could have its name
+ * @old: the disk of the other driver that goes before; it may have that name
+ *
+ * Return: 0 or -EEXIST, or what pvblk_index_get() says.
+ */
+int pvblk_name_check(struct gendisk *old)
+{
+	int index = pvblk_index_get();
+	char name[DISK_NAME_LEN];
+	int err;
+
+	if (index < 0)
+		return index;
+	err = pvblk_disk_name(index, name, sizeof(name)) ?: check_name(name, old);
+	pvblk_index_put(index);
+	return err;
 }
 
 /**
@@ -182,7 +207,7 @@ int pvblk_disk_alloc(struct pvblk_dev *dev)
 
 	err = pvblk_disk_name(dev->index, disk->disk_name, DISK_NAME_LEN);
 	if (!err)
-		err = check_name(disk, &dev->vdev->dev);
+		err = check_name(disk->disk_name, disk);
 	if (err) {
 		put_disk(disk);
 		return err;

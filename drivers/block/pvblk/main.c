@@ -8,6 +8,7 @@
 #include <linux/interrupt.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
+#include <linux/pci.h>
 #include <linux/virtio_ring.h>
 
 #define CREATE_TRACE_POINTS
@@ -156,12 +157,17 @@ unsigned int pvblk_ring_size(struct pvblk_dev *dev)
  * One that is gone has nothing, and reads as all ones: its transport would wait
  * for the end of the reset for ever.  No status that a device can have is like it.
  * (The virtio core warns of such a status once when the driver is gone; nothing
- * here can help that.)
+ * here can help that.)  Should it come back, it is not to write to memory that was
+ * taken from it.
  */
 void pvblk_reset(struct virtio_device *vdev)
 {
+	struct device *parent = vdev->dev.parent;
+
 	if (vdev->config->get_status(vdev) != 0xff)
 		virtio_reset_device(vdev);
+	else if (parent && dev_is_pci(parent))
+		pci_clear_master(to_pci_dev(parent));
 }
 
 /*
@@ -174,7 +180,9 @@ static void take_down(struct pvblk_dev *dev)
 
 	pvblk_reset(dev->vdev);
 	pvblk_release_rings(dev);
-	dev->vdev->config->del_vqs(dev->vdev);
+	/* There are none after a suspend; not every transport likes to hear it twice. */
+	if (dev->vqs[0].vq)
+		dev->vdev->config->del_vqs(dev->vdev);
 	cancel_reaps(dev);
 	for (i = 0; i < dev->nr_vqs; i++)
 		dev->vqs[i].vq = NULL;
@@ -348,8 +356,9 @@ static bool quiesce(struct pvblk_dev *dev)
 		if (!left)
 			look_for_iopoll(dev);
 	} while (!left && time_before(jiffies, end));
+	/* While nothing can come: whoever still dispatches must find nothing to. */
 	if (left)
-		blk_mq_quiesce_queue_nowait(q);
+		blk_mq_quiesce_queue(q);
 	blk_mq_unfreeze_queue(q);
 	return left;
 }
@@ -403,14 +412,11 @@ static unsigned int features[] = {
 	VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_WRITE_ZEROES, VIRTIO_BLK_F_SECURE_ERASE,
 };
 
-/* Matches nothing, or every block device once claim=all: see claim.c */
-static struct virtio_device_id id_table[2];
-
-static struct virtio_driver pvblk_driver = {
+struct virtio_driver pvblk_driver = {
 	.feature_table		= features,
 	.feature_table_size	= ARRAY_SIZE(features),
 	.driver.name		= "virtio_pvblk",
-	.id_table		= id_table,
+	.id_table		= pvblk_id_table,
 	.probe			= pvblk_probe,
 	.remove			= pvblk_remove,
 	.config_changed		= pvblk_config_changed,
@@ -437,12 +443,10 @@ static int __init pvblk_init(void)
 	if (err)
 		goto exit_disk;
 
-	if (pvblk_claim_all())
-		id_table[0] = (struct virtio_device_id){ VIRTIO_ID_BLOCK, VIRTIO_DEV_ANY_ID };
 	err = register_virtio_driver(&pvblk_driver);
 	if (err)
 		goto exit_pollers;
-	err = pvblk_claim_init(&pvblk_driver);
+	err = pvblk_claim_init();
 	if (err)
 		goto unregister;
 	return 0;
@@ -458,7 +462,7 @@ exit_disk:
 
 static void __exit pvblk_exit(void)
 {
-	pvblk_claim_exit(&pvblk_driver);
+	pvblk_claim_exit();
 	unregister_virtio_driver(&pvblk_driver);
 	pvblk_pollers_exit();
 	pvblk_disk_module_exit();

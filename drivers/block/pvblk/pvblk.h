@@ -27,8 +27,8 @@
  *   halves off.  Nested inside vq->lock when a queue is added or removed.
  * dev->vdev_mutex: dev->vdev against removal, for openers that outlive it.
  * dev->cache_mutex: changes of the cache mode, see cache.c.
- * dev->suspended: the lock of the device, which probe, remove, freeze and restore
- *   are called with.
+ * dev->suspended: no lock; the tasks that could bind or unbind are frozen while the
+ *   device is frozen and restored.
  * dev->removing, dev->dead: no lock, they go from false to true once.  A request
  *   that has missed it times out, and looks again.
  */
@@ -148,17 +148,19 @@ static inline struct pvblk_vq *pvblk_hctx_vq(struct blk_mq_hw_ctx *hctx)
 }
 
 /* main.c */
+extern struct virtio_driver pvblk_driver;
 void pvblk_reset(struct virtio_device *vdev);
 unsigned int pvblk_ring_size(struct pvblk_dev *dev);
 
 /* claim.c: which devices are ours */
-bool pvblk_claim_all(void);
-int pvblk_claim_init(struct virtio_driver *drv);
-void pvblk_claim_exit(struct virtio_driver *drv);
+extern struct virtio_device_id pvblk_id_table[];
+int pvblk_claim_init(void);
+void pvblk_claim_exit(void);
 
 /* disk.c: the disk and what the device's configuration says about it */
 extern const struct block_device_operations pvblk_fops;
 int pvblk_get_id(struct gendisk *disk, char *id);
+int pvblk_name_check(struct gendisk *old);
 int pvblk_disk_alloc(struct pvblk_dev *dev);
 void pvblk_config_work(struct work_struct *work);
 int pvblk_index_get(void);

@@ -54,7 +54,11 @@ static bool kick_prepare(struct pvblk_vq *vq)
 	return kick;
 }
 
-/* What the lock was not to be held for: the device first, it takes longer. */
+/*
+ * What the lock was not to be held for: the device first, it takes longer.  Bottom
+ * halves are off since the lock was taken: with a poller that has the queue and was not
+ * woken yet nobody looks, so nobody else may run here in between.
+ */
 static void tell(struct pvblk_vq *vq, bool kick, struct task_struct *wake)
 {
 	if (kick)
@@ -92,7 +96,8 @@ static blk_status_t pvblk_queue_rq(struct blk_mq_hw_ctx *hctx,
 	if (unlikely(status))
 		return status;
 
-	spin_lock_bh(&vq->lock);
+	local_bh_disable();
+	spin_lock(&vq->lock);
 	err = add_request(vq, req);
 	if (unlikely(err))
 		status = add_failed(vq, err);
@@ -100,9 +105,9 @@ static blk_status_t pvblk_queue_rq(struct blk_mq_hw_ctx *hctx,
 		wake = pvblk_watch(vq);
 	if (bd->last || err)
 		kick = kick_prepare(vq);
-	spin_unlock_bh(&vq->lock);
-
+	spin_unlock(&vq->lock);
 	tell(vq, kick, wake);
+	local_bh_enable();
 	if (unlikely(err))
 		pvblk_unprep(req);
 	return status;
@@ -131,7 +136,8 @@ static void submit_list(struct pvblk_vq *vq, struct rq_list *list)
 	/* Nothing could be made ready; a dead device may not even have a ring. */
 	if (rq_list_empty(list))
 		return;
-	spin_lock_bh(&vq->lock);
+	local_bh_disable();
+	spin_lock(&vq->lock);
 	while ((req = rq_list_pop(list))) {
 		if (unlikely(add_request(vq, req)))
 			rq_list_add_tail(&refused, req);
@@ -139,9 +145,9 @@ static void submit_list(struct pvblk_vq *vq, struct rq_list *list)
 	if (vq->inflight)
 		wake = pvblk_watch(vq);
 	kick = kick_prepare(vq);
-	spin_unlock_bh(&vq->lock);
-
+	spin_unlock(&vq->lock);
 	tell(vq, kick, wake);
+	local_bh_enable();
 	/* They come back one by one through .queue_rq, which tells errors apart. */
 	while ((req = rq_list_pop(&refused))) {
 		pvblk_unprep(req);

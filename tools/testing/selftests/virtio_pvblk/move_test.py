@@ -50,16 +50,37 @@ class Move(GuestCase):
         self.assertEqual(self.names(), self.THEIRS)
 
     def test_a_name_that_is_taken(self):
-        """The disk goes back to virtio_blk, and works."""
+        """The disk stays where it is."""
         self.reload("first_index=0", ours_first=False)
+        disk = self.sh("ls -i /sys/block/vdb/uevent")
         refused = self.guest.run("pvblkctl take vdb")
         self.assertNotEqual(refused.status, 0)
-        self.assertEqual(self.names(), self.THEIRS)
-        status = int(self.sh("cat /sys/block/vdb/device/status"), 0)
-        self.assertEqual(status & 0x80, 0, "FAILED is still in the device's status")
-        self.sh("dd if=/dev/vdb of=/dev/null bs=4k count=16 iflag=direct")
-        self.assertIn("the name vda is taken", self.sh("dmesg | tail -5"))
+        self.assertIn("the name it would get is taken", refused.err)
+        self.assertEqual(self.sh("ls -i /sys/block/vdb/uevent"), disk)
         self.reload("")
+
+    def test_a_probe_that_fails(self):
+        """virtio_blk can have the device all the same."""
+        bus = "/sys/bus/virtio"
+        dev = self.sh("basename $(readlink /sys/block/vdb/device)")
+        self.sh(f"rmmod virtio_pvblk; echo {dev} >{bus}/drivers/virtio_blk/unbind")
+        self.guest.modprobe("virtio_pvblk", f"first_index=0 claim={dev}")
+        self.assertIn("the name vda is taken", self.sh("dmesg | tail -5"))
+        self.assertEqual(int(self.sh(f"cat {bus}/devices/{dev}/status"), 0), 1)
+        self.sh(f"echo {dev} >{bus}/drivers/virtio_blk/bind")
+        self.assertEqual(int(self.sh(f"cat {bus}/devices/{dev}/status"), 0) & 0x80, 0)
+        self.assertEqual(self.names(), self.THEIRS)
+        self.sh("dd if=/dev/vdb of=/dev/null bs=4k count=16 iflag=direct")
+        self.reload("")
+
+    def test_nobody_to_give_it_to(self):
+        disk = self.take("vda")
+        self.sh("rmmod virtio_blk")
+        refused = self.guest.run(f"pvblkctl give {disk}")
+        self.assertNotEqual(refused.status, 0)
+        self.assertIn("no other driver is loaded", refused.err)
+        self.assertEqual(self.names(), (disk,))
+        self.guest.modprobe("virtio_blk")
 
     def test_tools_know_it_as_a_virtio_disk(self):
         """LVM and parted look for the major's name."""
@@ -203,8 +224,8 @@ class Move(GuestCase):
     def test_claim_all(self):
         self.assertEqual(self.reload("claim=all first_index=0"), (self.THEIRS, self.THEIRS))
         self.assertEqual(self.drivers(), ["DRIVER", *["virtio_pvblk"] * 3])
-        # nobody else wants them
-        self.assertNotEqual(self.status("pvblkctl give vda"), 0)
+        self.sh("pvblkctl give vda")
+        self.assertEqual(self.drivers(), ["DRIVER", "virtio_blk", *["virtio_pvblk"] * 2])
 
     def test_claim_by_name(self):
         self.reload("")
