@@ -20,7 +20,8 @@
  * look between two ticks, all queues of the list are handed to interrupts, and
  * none comes on this CPU for a while, which doubles each time up to 1.6 seconds.
  * The timer is deferrable: on an idle CPU there is nothing to find out, and it
- * must not wake it.
+ * must not wake it.  Where nothing is in flight nobody is kept waiting: a task that
+ * computes between one I/O and the next does not crowd out its own poller.
  *
  * All of struct pvblk_poller is touched on its own CPU with bottom halves off,
  * by the thread, the timer, submitters and reaping softirqs alike, and needs no
@@ -159,7 +160,7 @@ void pvblk_wait_over(struct pvblk_vq *vq, bool polled)
 	vq->poll_start = vq->wait_start;
 }
 
-enum verdict { KEEP, DONE, TOO_LONG, UNWANTED, CROWDED, PARKED };
+enum verdict { KEEP, DONE, TOO_LONG, UNWANTED, UNSEEN, CROWDED, PARKED };
 
 /* The thread found nothing: is the queue to stay on the list? */
 static enum verdict judge(struct pvblk_vq *vq)
@@ -230,6 +231,8 @@ static void look(struct pvblk_vq *vq, enum verdict verdict)
 	 */
 	if (verdict == KEEP && !n)
 		verdict = judge(vq);
+	else if (verdict == UNSEEN)
+		verdict = vq->inflight || n ? KEEP : DONE;
 	if (verdict == DONE)
 		detach(vq);
 	else if (verdict != KEEP)
@@ -265,19 +268,31 @@ static void thread_fn(unsigned int cpu)
 	cond_resched_tasks_rcu_qs();
 }
 
+static bool anything_in_flight(struct pvblk_poller *p)
+{
+	struct pvblk_vq *vq;
+
+	list_for_each_entry(vq, &p->queues, node)
+		if (READ_ONCE(vq->inflight))
+			return true;
+	return false;
+}
+
 static void crowded_timer(struct timer_list *t)
 {
 	struct pvblk_poller *p = from_timer(p, t, timer);
 	struct pvblk_vq *vq, *next;
 
+	if (p->looks == p->seen) {
+		bool waiting = anything_in_flight(p);
+
+		if (waiting)
+			back_off(p);
+		list_for_each_entry_safe(vq, next, &p->queues, node)
+			look(vq, waiting ? CROWDED : UNSEEN);
+	}
 	if (list_empty(&p->queues))
 		return;
-	if (p->looks == p->seen) {
-		back_off(p);
-		list_for_each_entry_safe(vq, next, &p->queues, node)
-			look(vq, CROWDED);
-		return;
-	}
 	p->seen = p->looks;
 	mod_timer(&p->timer, jiffies + 1);
 }

@@ -83,6 +83,16 @@ class Io(GuestCase):
                 self.assertGreaterEqual(grown["completed"], UNCROWDED_KIB // 4)
                 self.assertGreater(grown["hits"], 0)
 
+    def test_who_computes_between_reads_is_polled_for(self):
+        """It keeps the CPU for many ticks, but nobody waits for that."""
+        self.mode(self.disk, "busy")
+        dd = f"dd if=/dev/{self.disk} of=/dev/null bs=4k count=1 iflag=direct 2>/dev/null"
+        compute = "i=0; while [ $i -lt 1000 ]; do i=$((i + 1)); done"
+        with self.counting(self.disk) as grown:
+            self.sh(f"taskset -c 0 sh -c 'for n in $(seq 64); do {dd}; {compute}; done'")
+        self.assertGreaterEqual(grown["completed"], 64)
+        self.assertLess(grown["interrupts"], grown["completed"] / 2)
+
     def test_irq_does_not_poll(self):
         self.mode(self.disk, "irq")
         with self.counting(self.disk) as grown:
