@@ -86,10 +86,14 @@ class Io(GuestCase):
     def test_who_computes_between_reads_is_polled_for(self):
         """It keeps the CPU for many ticks, but nobody waits for that."""
         self.mode(self.disk, "busy")
-        dd = f"dd if=/dev/{self.disk} of=/dev/null bs=4k count=1 iflag=direct 2>/dev/null"
-        compute = "i=0; while [ $i -lt 1000 ]; do i=$((i + 1)); done"
+        self.sh(
+            f"yes | dd of=/dev/{self.disk} bs=64k count=4 iflag=fullblock oflag=direct 2>/dev/null; "
+            f"echo 0 >/sys/block/{self.disk}/queue/read_ahead_kb; echo 3 >/proc/sys/vm/drop_caches"
+        )
+        # One page of lines after the other, and a line takes its time.
+        lines = f'while (n < 131072 && (getline line < "/dev/{self.disk}") > 0) n++'
         with self.counting(self.disk) as grown:
-            self.sh(f"taskset -c 0 sh -c 'for n in $(seq 64); do {dd}; {compute}; done'")
+            self.sh(f"taskset -c 0 awk 'BEGIN {{ {lines} }}'")
         self.assertGreaterEqual(grown["completed"], 64)
         self.assertLess(grown["interrupts"], grown["completed"] / 2)
 
