@@ -52,9 +52,10 @@ depmod = depmod $(if $(INSTALL_MOD_PATH),-b $(INSTALL_MOD_PATH)) $(RELEASE)
 updates = $(INSTALL_MOD_PATH)/lib/modules/$(RELEASE)/updates
 pvblkctl = $(DESTDIR)$(PREFIX)/sbin/pvblkctl
 pvblk-share = $(DESTDIR)$(PREFIX)/share/pvblk
+pvblk-examples := 71-pvblk.rules pvblk.conf initramfs-hook
 install-pvblk = install -D -m 755 tools/pvblk/pvblkctl $(pvblkctl) && \
-	install -D -m 644 -t $(pvblk-share) tools/pvblk/71-pvblk.rules tools/pvblk/pvblk.conf && \
-	install -m 755 tools/pvblk/initramfs-hook $(pvblk-share)
+	install -D -m 644 -t $(pvblk-share) $(addprefix tools/pvblk/,$(pvblk-examples)) && \
+	sed -i 's|/usr/local/|$(PREFIX)/|' $(pvblk-share)/71-pvblk.rules
 # What was installed loads into the kernel that it was built for only.
 say-kernel = @$(if $(INSTALL_MOD_PATH),true,[ "$(RELEASE)" = "$$(uname -r)" ] || \
 	echo "Installed for $(RELEASE), and $$(uname -r) is running: boot that one, or KVER=$$(uname -r).")
@@ -80,7 +81,8 @@ uninstall:
 	rm -rf $(addprefix $(updates)/drivers/,vhost/poll vhost/blk block/pvblk)
 	$(depmod)
 	rm -f $(pvblkctl)
-	rm -rf $(pvblk-share)
+	rm -f $(addprefix $(pvblk-share)/,$(pvblk-examples))
+	rmdir $(pvblk-share) 2>/dev/null || true
 	$(MAKE) -C tools/pvio uninstall prefix=$(PREFIX)
 
 clean:

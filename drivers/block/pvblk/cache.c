@@ -96,6 +96,19 @@ int pvblk_cache_set(struct pvblk_dev *dev, bool writeback)
 }
 
 /**
+ * pvblk_cache_save - remember the mode, as the device is going to be reset
+ * @dev: the device
+ *
+ * Whether it is flushed does not tell: root may have turned flushes off.
+ */
+void pvblk_cache_save(struct pvblk_dev *dev)
+{
+	mutex_lock(&dev->cache_mutex);
+	dev->cached = pvblk_cache_mode(dev->vdev);
+	mutex_unlock(&dev->cache_mutex);
+}
+
+/**
  * pvblk_cache_restore - have the mode from before a reset
  * @dev: the device; its queue is quiesced
  *
@@ -108,7 +121,7 @@ void pvblk_cache_restore(struct pvblk_dev *dev)
 
 	mutex_lock(&dev->cache_mutex);
 	if (virtio_has_feature(dev->vdev, VIRTIO_BLK_F_CONFIG_WCE))
-		tell_device(dev, flushes(dev));
+		tell_device(dev, dev->cached);
 	if (pvblk_cache_mode(dev->vdev) && !flushes(dev)) {
 		lim = queue_limits_start_update(q);
 		lim.features |= BLK_FEAT_WRITE_CACHE;

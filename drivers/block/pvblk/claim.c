@@ -48,18 +48,18 @@ static bool is_block(struct device *d)
 }
 
 /*
- * A probe of ours has failed.  The core has set FAILED, with which some VMMs do not
- * let the other driver have the device either; so take that back.  Here the device is
- * locked, and cannot go; afterwards it could.
+ * A probe has failed, ours or the other driver's, which does not reset on its way out.
+ * The core has set FAILED, with which some VMMs do not let anybody have the device, and
+ * queues may still be enabled, which are then not set up again.  So take that back.
+ * Here the device is locked, and cannot go; afterwards it could.
  */
 static int make_new(struct notifier_block *nb, unsigned long action, void *data)
 {
 	struct device *d = data;
 
-	if (action == BUS_NOTIFY_DRIVER_NOT_BOUND && d->driver == OURS) {
-		pvblk_reset(dev_to_virtio(d));
+	if (action == BUS_NOTIFY_DRIVER_NOT_BOUND && is_block(d) &&
+	    pvblk_reset_bare(dev_to_virtio(d)))
 		virtio_add_status(dev_to_virtio(d), VIRTIO_CONFIG_S_ACKNOWLEDGE);
-	}
 	return NOTIFY_DONE;
 }
 
@@ -118,8 +118,8 @@ static int claim_disk(struct device *d, void *data)
 	if (disk_openers(disk) > 1 || ours != c->ours)
 		c->err = -EBUSY;
 	/* Better refused than taken away and given back. */
-	else if (!c->ours)
-		c->err = pvblk_name_check(disk);
+	else
+		c->err = ours ? pvblk_their_name_check(disk) : pvblk_name_check(disk);
 	return 1;
 }
 

@@ -182,6 +182,38 @@ int pvblk_name_check(struct gendisk *old)
 }
 
 /**
+ * pvblk_their_name_check - whether the other driver's next disk could have its name
+ * @old: the disk of ours that goes before; it may have that name
+ *
+ * virtio_blk takes the first name that none of its disks has, and where that is one of
+ * ours it fails.
+ *
+ * Return: 0 or -EEXIST.
+ */
+int pvblk_their_name_check(struct gendisk *old)
+{
+	char name[DISK_NAME_LEN];
+	struct device *other;
+	struct gendisk *disk;
+	bool ours;
+	int i;
+
+	for (i = 0; !pvblk_disk_name(i, name, sizeof(name)); i++) {
+		other = class_find_device_by_name(disk_to_dev(old)->class, name);
+		if (!other)
+			return 0;
+		disk = dev_to_disk(other);
+		ours = disk->fops == &pvblk_fops;
+		put_device(other);
+		if (disk == old)
+			return 0;
+		if (ours)
+			return -EEXIST;
+	}
+	return -EEXIST;
+}
+
+/**
  * pvblk_disk_alloc - make the disk, not yet visible
  * @dev: the device, with its queues and tags
  *

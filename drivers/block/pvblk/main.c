@@ -113,8 +113,6 @@ static int find_vqs(struct pvblk_dev *dev)
 	}
 	err = virtio_find_vqs(dev->vdev, dev->nr_vqs, vqs, info, &desc);
 	if (err) {
-		/* Some may have been enabled already. */
-		pvblk_reset(dev->vdev);
 		cancel_reaps(dev);
 		goto out;
 	}
@@ -159,15 +157,44 @@ unsigned int pvblk_ring_size(struct pvblk_dev *dev)
  * (The virtio core warns of such a status once when the driver is gone; nothing
  * here can help that.)  Should it come back, it is not to write to memory that was
  * taken from it.
+ *
+ * Return: whether it is there.
  */
-void pvblk_reset(struct virtio_device *vdev)
+bool pvblk_reset(struct virtio_device *vdev)
 {
 	struct device *parent = vdev->dev.parent;
 
-	if (vdev->config->get_status(vdev) != 0xff)
+	if (vdev->config->get_status(vdev) != 0xff) {
 		virtio_reset_device(vdev);
-	else if (parent && dev_is_pci(parent))
+		return true;
+	}
+	if (parent && dev_is_pci(parent))
 		pci_clear_master(to_pci_dev(parent));
+	return false;
+}
+
+/* ... and it came back. */
+static void allow_dma(struct virtio_device *vdev)
+{
+	struct device *parent = vdev->dev.parent;
+
+	if (parent && dev_is_pci(parent))
+		pci_set_master(to_pci_dev(parent));
+}
+
+/**
+ * pvblk_reset_bare - reset a device that has no rings
+ * @vdev: the device
+ *
+ * virtio_pci looks after its admin queue at a reset, if the device has one, and that
+ * went with the rings.
+ *
+ * Return: whether it is there.
+ */
+bool pvblk_reset_bare(struct virtio_device *vdev)
+{
+	__virtio_clear_bit(vdev, VIRTIO_F_ADMIN_VQ);
+	return pvblk_reset(vdev);
 }
 
 /*
@@ -176,12 +203,16 @@ void pvblk_reset(struct virtio_device *vdev)
  */
 static void take_down(struct pvblk_dev *dev)
 {
+	/* There are none after a suspend, nor if it failed to come back from one. */
+	bool rings = dev->vqs[0].vq;
 	unsigned int i;
 
-	pvblk_reset(dev->vdev);
+	if (rings)
+		pvblk_reset(dev->vdev);
+	else
+		pvblk_reset_bare(dev->vdev);
 	pvblk_release_rings(dev);
-	/* There are none after a suspend; not every transport likes to hear it twice. */
-	if (dev->vqs[0].vq)
+	if (rings)
 		dev->vdev->config->del_vqs(dev->vdev);
 	cancel_reaps(dev);
 	for (i = 0; i < dev->nr_vqs; i++)
@@ -254,6 +285,7 @@ static int pvblk_probe(struct virtio_device *vdev)
 	dev->mode = default_mode;
 	dev->poll_max_us = min(poll_max_us, PVBLK_POLL_MAX_US);
 	vdev->priv = dev;
+	allow_dma(vdev);
 
 	dev->index = pvblk_index_get();
 	if (dev->index < 0) {
@@ -377,6 +409,7 @@ static int pvblk_freeze(struct virtio_device *vdev)
 
 	cancel_work_sync(&dev->fail_work);
 	flush_work(&dev->config_work);
+	pvblk_cache_save(dev);
 	take_down(dev);
 	dev->suspended = true;
 	return 0;

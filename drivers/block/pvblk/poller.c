@@ -219,7 +219,8 @@ static void look(struct pvblk_vq *vq, enum verdict verdict)
 	unsigned int n;
 
 	spin_lock(&vq->lock);
-	if (verdict != CROWDED)
+	/* For the timer's looks the thread did not run, see attach(). */
+	if (verdict != CROWDED && verdict != UNSEEN)
 		pvblk_callbacks_off(vq);
 	n = pvblk_look(vq, &done, verdict == KEEP);
 	vq->stats.polls++;

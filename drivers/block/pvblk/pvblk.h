@@ -111,6 +111,7 @@ struct pvblk_dev {
 	unsigned int poll_max_us;
 	bool removing;
 	bool suspended;			/* quiesced, and without rings */
+	bool cached;			/* the device's cache mode before that */
 	bool dead;			/* every request fails from now on */
 
 	unsigned int nr_vqs;
@@ -149,7 +150,8 @@ static inline struct pvblk_vq *pvblk_hctx_vq(struct blk_mq_hw_ctx *hctx)
 
 /* main.c */
 extern struct virtio_driver pvblk_driver;
-void pvblk_reset(struct virtio_device *vdev);
+bool pvblk_reset(struct virtio_device *vdev);
+bool pvblk_reset_bare(struct virtio_device *vdev);
 unsigned int pvblk_ring_size(struct pvblk_dev *dev);
 
 /* claim.c: which devices are ours */
@@ -161,6 +163,7 @@ void pvblk_claim_exit(void);
 extern const struct block_device_operations pvblk_fops;
 int pvblk_get_id(struct gendisk *disk, char *id);
 int pvblk_name_check(struct gendisk *old);
+int pvblk_their_name_check(struct gendisk *old);
 int pvblk_disk_alloc(struct pvblk_dev *dev);
 void pvblk_config_work(struct work_struct *work);
 int pvblk_index_get(void);
@@ -171,6 +174,7 @@ void pvblk_disk_module_exit(void);
 /* cache.c: the device's write cache */
 bool pvblk_cache_mode(struct virtio_device *vdev);
 int pvblk_cache_set(struct pvblk_dev *dev, bool writeback);
+void pvblk_cache_save(struct pvblk_dev *dev);
 void pvblk_cache_restore(struct pvblk_dev *dev);
 
 /* limits.c */

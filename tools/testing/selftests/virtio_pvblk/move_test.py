@@ -224,6 +224,11 @@ class Move(GuestCase):
     def test_claim_all(self):
         self.assertEqual(self.reload("claim=all first_index=0"), (self.THEIRS, self.THEIRS))
         self.assertEqual(self.drivers(), ["DRIVER", *["virtio_pvblk"] * 3])
+        # virtio_blk would have it as vda, and fail
+        refused = self.guest.run("pvblkctl give vdb")
+        self.assertNotEqual(refused.status, 0)
+        self.assertIn("the name it would get is taken", refused.err)
+        self.assertEqual(self.names(), self.THEIRS)
         self.sh("pvblkctl give vda")
         self.assertEqual(self.drivers(), ["DRIVER", "virtio_blk", *["virtio_pvblk"] * 2])
 
