@@ -173,7 +173,7 @@ bool pvblk_reset(struct virtio_device *vdev)
 	return false;
 }
 
-/* ... and it came back. */
+/* Nobody else gives it back to a device that read as gone, see pvblk_reset(). */
 static void allow_dma(struct virtio_device *vdev)
 {
 	struct device *parent = vdev->dev.parent;
