@@ -4,22 +4,23 @@
 Each serves the same disk of vhost_blk, whose poller is busy.  Four things are
 measured of it: reads one at a time; the same beside a task on each vCPU that
 never sleeps, and what that task gets of the CPU; what the guest costs when it
-has done nothing for a second; and reads with half a second of rest before each.
+has done nothing for a second; and reads with a rest before each.
 """
 
+import functools
 import os
 import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from pvbench import fio
+from pvbench import fio, resume
 from pvbench.counters import Kernel
 from pvbench.paths import NullBlk, PvblkVhostBlk, Unavailable
 from pvbench.session import booted
 
 READ = fio.Op("randread", 4 * fio.KIB)
-REST_US = 500_000
+REST_US = 250_000
 REST_SECS = 30
 IDLE_AFTER = 1
 # So long that the gates' own exits are few a second.
@@ -198,19 +199,19 @@ def check_idle_loop(guest, wanted):
         raise RuntimeError(f"the guest's idle loop is '{found}'")
 
 
-def measure_guest(env, vcpus, idle_loop, secs, kernel, emit, say):
-    """The rows of all candidates that one boot serves."""
+def measure_guest(env, vcpus, idle_loop, todo, secs, kernel, emit, say):
+    """The rows of the candidates TODO, all of which one boot serves."""
     append = "cpuidle_haltpoll.force=1" if idle_loop else ""
     with (
         tempfile.TemporaryDirectory(prefix="pvbench") as env.workdir,
         booted(Target(env, vcpus), kernel, env.workdir, append=append) as session,
     ):
         check_idle_loop(session.guest, idle_loop)
-        for candidate in CANDIDATES:
-            if candidate.idle_loop == idle_loop:
-                row = Trial(session, candidate, secs).row()
-                emit(row)
-                say(f"polling: {vcpus} vCPU, {candidate.name}: {brief(row)}")
+        while todo:
+            row = Trial(session, todo[0], secs).row()
+            emit(row)
+            say(f"polling: {vcpus} vCPU, {todo[0].name}: {brief(row)}")
+            del todo[0]
 
 
 def brief(row):
@@ -230,11 +231,10 @@ def measure(env, secs, emit, say):
     with NullBlk() as null, Kernel() as kernel:
         env.device = null.path
         for vcpus, idle_loop in todo:
-            try:
-                measure_guest(env, vcpus, idle_loop, secs, kernel, emit, say)
-            except Unavailable:
-                raise
-            except Exception as e:  # the other guests go on
-                say(f"polling: {vcpus} vCPU: FAILED: {e}")
-                failed += 1
+            todo = [c for c in CANDIDATES if c.idle_loop == idle_loop]
+            work = functools.partial(
+                measure_guest, env, vcpus, idle_loop, todo, secs, kernel, emit, say
+            )
+            # One that is lost for good leaves the others.
+            failed += bool(resume.all_of(f"polling: {vcpus} vCPU", todo, work, say))
     return failed

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0
 """Runs on the host: boots a guest for each path and measures each row."""
 
+import functools
+import itertools
 import json
 import os
 import platform
 import subprocess
 import tempfile
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
 from pvlab.guest import Disk, Share
 
+from pvbench import resume
 from pvbench.counters import Kernel
 from pvbench.paths import NullBlk, Unavailable, sh
 from pvbench.session import booted
@@ -19,15 +21,15 @@ from pvbench.session import booted
 TOP = Path(__file__).resolve().parents[4]
 
 
-def measure(path_class, ops, depths, secs, env, kernel, emit, say):
-    """All rows of one path, on one boot of a guest."""
+def measure(path_class, todo, secs, env, kernel, emit, say):
+    """The rows TODO of one path, on one boot of a guest."""
     path = path_class(env)
     say(f"{path.name}: booting a guest")
     with booted(path, kernel, env.workdir) as session:
         idle = session.idle(secs)
-        for op in ops:
-            for depth in depths:
-                emit(session.row(op, depth, secs, idle))
+        while todo:
+            emit(session.row(*todo[0], secs, idle))
+            del todo[0]
 
 
 def accelerator():
@@ -117,7 +119,7 @@ def run(paths, ops, depths, secs, out, commit, say):
     """Measure, keeping OUT up to date; the number of paths that failed."""
     prepare_host()
     doc = {"machine": machine(commit), "rows": [], "skipped": []}
-    failed = Counter()
+    failed = set()
 
     def emit(row):
         doc["rows"].append(row)
@@ -135,14 +137,16 @@ def run(paths, ops, depths, secs, out, commit, say):
     ):
         env = environment(workdir, null.path)
         for path in paths:
+            todo = list(itertools.product(ops, depths))
+            work = functools.partial(measure, path, todo, secs, env, kernel, emit, say)
             try:
-                measure(path, ops, depths, secs, env, kernel, emit, say)
+                error = resume.all_of(path.name, todo, work, say)
             except Unavailable as e:
                 doc["skipped"].append({"path": path.name, "reason": str(e)})
                 say(f"{path.name}: not run: {e}")
-            except Exception as e:  # one broken path must not hide the others
-                failed[path.name] += 1
-                doc["skipped"].append({"path": path.name, "reason": f"failed: {e}"})
-                say(f"{path.name}: FAILED: {e}")
+                error = None
+            if error:  # one broken path must not hide the others
+                failed.add(path.name)
+                doc["skipped"].append({"path": path.name, "reason": f"failed: {error}"})
             write_json(out, doc)
-    return sum(failed.values())
+    return len(failed)

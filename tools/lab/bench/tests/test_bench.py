@@ -9,12 +9,13 @@ import unittest
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
+from unittest import mock
 from xml.etree import ElementTree
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from pvbench import counters, fio, page, paths, polling, rows, svg, table  # noqa: E402
+from pvbench import counters, fio, page, paths, polling, resume, rows, svg, table  # noqa: E402
 
 HIST = """# event histogram
 #
@@ -206,6 +207,31 @@ class Polling(unittest.TestCase):
         doc = {"machine": MACHINE, "rows": [a_polling_row(), a_polling_row("nobody <irq>")]}
         self.assertIn("nobody <irq>", table.render_polling(doc))
         self.assertIn("nobody &lt;irq&gt;", page.render(polling=doc))
+
+
+class Resuming(unittest.TestCase):
+    def lost_twice(self, emulated):
+        """A guest is lost before each of two pieces of three: (error, what was left, said)."""
+        todo, lost, said = [1, 2, 3], {1, 3}, []
+
+        def work():
+            while todo:
+                if todo[0] in lost:
+                    lost.remove(todo[0])
+                    raise RuntimeError("the guest is gone")
+                del todo[0]
+
+        with mock.patch.object(resume, "emulated", lambda: emulated):
+            return resume.all_of("path", todo, work, said.append), todo, said
+
+    def test_an_emulated_host_goes_on_where_it_was(self):
+        error, left, said = self.lost_twice(emulated=True)
+        self.assertEqual((error, left, len(said)), (None, [], 2))
+
+    def test_elsewhere_a_failure_is_one(self):
+        error, left, said = self.lost_twice(emulated=False)
+        self.assertIsInstance(error, RuntimeError)
+        self.assertEqual((left, said), ([1, 2, 3], ["path: FAILED: the guest is gone"]))
 
 
 class Choosing(unittest.TestCase):
