@@ -57,8 +57,9 @@ install-pvblk = install -D -m 755 tools/pvblk/pvblkctl $(pvblkctl) && \
 	install -D -m 644 -t $(pvblk-share) $(addprefix tools/pvblk/,$(pvblk-examples)) && \
 	sed -i 's|/usr/local/|$(PREFIX)/|' $(pvblk-share)/71-pvblk.rules
 # What was installed loads into the kernel that it was built for only.
-say-kernel = @$(if $(INSTALL_MOD_PATH),true,[ "$(RELEASE)" = "$$(uname -r)" ] || \
-	echo "Installed for $(RELEASE), and $$(uname -r) is running: boot that one, or KVER=$$(uname -r).")
+say-kernel = @echo "Installed for $(RELEASE); depmod has run (Kbuild's warning of a System.map is about its own)."; \
+	$(if $(INSTALL_MOD_PATH),true,[ "$(RELEASE)" = "$$(uname -r)" ] || \
+	echo "$$(uname -r) is running: boot that one, or KVER=$$(uname -r).")
 
 install: modules pvio
 	+@$(if $(dry),echo $(kbuild) modules_install,$(install-modules))
@@ -79,7 +80,7 @@ install-guest: modules
 uninstall:
 	@[ -n "$(RELEASE)" ] || { echo "Which kernel? give KVER=" >&2; exit 1; }
 	rm -rf $(addprefix $(updates)/drivers/,vhost/poll vhost/blk block/pvblk)
-	$(depmod)
+	[ ! -d $(INSTALL_MOD_PATH)/lib/modules/$(RELEASE) ] || $(depmod)
 	rm -f $(pvblkctl)
 	rm -f $(addprefix $(pvblk-share)/,$(pvblk-examples))
 	rmdir $(pvblk-share) 2>/dev/null || true

@@ -67,6 +67,7 @@ static struct notifier_block make_new_nb = { .notifier_call = make_new };
 
 static int claim_one(struct device *d, void *data)
 {
+	unsigned int *taken = data;
 	int err;
 
 	if (!is_block(d) || d->driver)
@@ -76,7 +77,20 @@ static int claim_one(struct device *d, void *data)
 	err = device_driver_attach(OURS, d);
 	if (err)
 		dev_warn(d, "virtio_pvblk could not take it: %d\n", err);
+	else
+		++*taken;
 	return 0;
+}
+
+static int claim_named(void)
+{
+	unsigned int taken = 0;
+	int err = bus_for_each_dev(OURS->bus, NULL, &taken, claim_one);
+
+	/* "none" is for a kernel's command line, to have what is configured undone. */
+	if (!err && !taken && strcmp(claim, "none"))
+		pr_notice("virtio_pvblk: claim=%s: no device of these names is free\n", claim);
+	return err;
 }
 
 /*
@@ -245,7 +259,7 @@ int pvblk_claim_init(void)
 	if (!claim)
 		return 0;
 	if (strcmp(claim, "all"))
-		return bus_for_each_dev(OURS->bus, NULL, NULL, claim_one);
+		return claim_named();
 	pvblk_id_table[0] = (struct virtio_device_id){ VIRTIO_ID_BLOCK, VIRTIO_DEV_ANY_ID };
 	return driver_attach(OURS);
 

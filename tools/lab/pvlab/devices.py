@@ -5,6 +5,8 @@ import os
 import stat
 from dataclasses import dataclass, field
 
+from .paths import LabError
+
 # QEMU writes them with an underscore.
 KEPT = (
     "security_model",
@@ -101,7 +103,10 @@ class Disk:
                     **self.device,
                 ),
             ]
-        block = stat.S_ISBLK(os.stat(self.path).st_mode)
+        try:
+            block = stat.S_ISBLK(os.stat(self.path).st_mode)
+        except OSError as e:
+            raise LabError(f"disk {self.path}: {e.strerror}") from e
         direct = _takes_direct(self.path) if self.direct is None else self.direct
         backend = {
             "driver": "host_device" if block else "file",

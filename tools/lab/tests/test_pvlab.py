@@ -177,6 +177,10 @@ class Devices(unittest.TestCase):
         self.assertNotIn("iothread", words)
         self.assertIn("read-only=on", words)
 
+    def test_a_file_that_is_not_there_is_said(self):
+        with self.assertRaisesRegex(paths.LabError, "disk /nowhere/x: No such file"):
+            Disk.parse("/nowhere/x").arguments(0)
+
     def test_shares_name_their_tag(self):
         self.assertIn("tag=t", " ".join(Share.virtiofs("/run/s", "t").arguments(0)))
         self.assertIn("mount_tag=t", " ".join(Share.p9("/tmp", "t").arguments(0)))

@@ -239,6 +239,20 @@ class Move(GuestCase):
         ours, all_ = self.reload(f"claim=nothing,{pci}")
         self.assertEqual((ours, all_), (("vdaa",), ("vda", "vdaa", "vdb")))
 
+    def test_claim_of_what_there_is_not_is_said(self):
+        said = "dmesg | grep 'virtio_pvblk: claim=' | wc -l"
+        before = int(self.sh(said))
+        self.assertEqual(self.reload("claim=none"), ((), self.THEIRS))
+        self.assertEqual(int(self.sh(said)), before)
+        self.assertEqual(self.reload("claim=all,vdb"), ((), self.THEIRS))
+        self.assertEqual(int(self.sh(said)), before + 1)
+
+    def test_nothing_moves_where_one_name_is_wrong(self):
+        refused = self.guest.run("pvblkctl take vda vdz")
+        self.assertNotEqual(refused.status, 0)
+        self.assertIn("no virtio-blk device vdz", refused.err)
+        self.assertEqual(self.names(), self.THEIRS)
+
 
 if __name__ == "__main__":
     ktap.main()
