@@ -40,7 +40,8 @@ static bool flushes(struct pvblk_dev *dev)
 	return dev->disk->queue->limits.features & BLK_FEAT_WRITE_CACHE;
 }
 
-static int set_flushes(struct pvblk_dev *dev, bool on)
+/* FREEZE: while no request is in flight; waits for those there are. */
+static int set_flushes(struct pvblk_dev *dev, bool on, bool freeze)
 {
 	struct request_queue *q = dev->disk->queue;
 	struct queue_limits lim;
@@ -51,7 +52,9 @@ static int set_flushes(struct pvblk_dev *dev, bool on)
 		lim.features |= BLK_FEAT_WRITE_CACHE;
 	else
 		lim.features &= ~BLK_FEAT_WRITE_CACHE;
-	return queue_limits_commit_update_frozen(q, &lim);
+	if (freeze)
+		return queue_limits_commit_update_frozen(q, &lim);
+	return queue_limits_commit_update(q, &lim);
 }
 
 /* The device caches nothing any more. */
@@ -67,7 +70,7 @@ static int stop_flushing(struct pvblk_dev *dev)
 	blk_mq_freeze_queue(q);
 	blk_mq_unfreeze_queue(q);
 	err = blkdev_issue_flush(dev->disk->part0);
-	return err ?: set_flushes(dev, false);
+	return err ?: set_flushes(dev, false, true);
 }
 
 /**
@@ -85,7 +88,7 @@ int pvblk_cache_set(struct pvblk_dev *dev, bool writeback)
 
 	mutex_lock(&dev->cache_mutex);
 	if (writeback)
-		err = set_flushes(dev, true);
+		err = set_flushes(dev, true, true);
 	if (!err) {
 		tell_device(dev, writeback);
 		if (!pvblk_cache_mode(dev->vdev))
@@ -116,18 +119,11 @@ void pvblk_cache_save(struct pvblk_dev *dev)
  */
 void pvblk_cache_restore(struct pvblk_dev *dev)
 {
-	struct request_queue *q = dev->disk->queue;
-	struct queue_limits lim;
-
 	mutex_lock(&dev->cache_mutex);
 	if (virtio_has_feature(dev->vdev, VIRTIO_BLK_F_CONFIG_WCE))
 		tell_device(dev, dev->cached);
-	if (pvblk_cache_mode(dev->vdev) && !flushes(dev)) {
-		lim = queue_limits_start_update(q);
-		lim.features |= BLK_FEAT_WRITE_CACHE;
-		/* Without a freeze, which would wait for what is quiesced. */
-		if (queue_limits_commit_update(q, &lim))
-			dev_err(&dev->vdev->dev, "its cache cannot be flushed any more\n");
-	}
+	/* Without a freeze, which would wait for what is quiesced. */
+	if (pvblk_cache_mode(dev->vdev) && !flushes(dev) && set_flushes(dev, true, false))
+		dev_err(&dev->vdev->dev, "its cache cannot be flushed any more\n");
 	mutex_unlock(&dev->cache_mutex);
 }

@@ -6,13 +6,13 @@
  * - the module parameter claim=all lets the driver match every block device,
  *   and whichever of the two drivers was registered first gets the unbound ones;
  * - claim=NAME,... takes the devices named, if nobody has them, when the module
- *   is loaded;
+ *   is loaded; not later ones, as the bus asks a driver for its IDs alone;
  * - the driver attributes `take` and `give` move a device over from virtio_blk
  *   and back at run time, unless its disk is in use.
  *
  * Refusing in probe() instead of not matching would not do: the core would set
  * the FAILED status, and the device is to be usable by the other driver.  For a
- * probe that fails all the same see make_new().
+ * probe that fails all the same see reset_after_probe().
  */
 #include "pvblk.h"
 
@@ -47,23 +47,28 @@ static bool is_block(struct device *d)
 	return dev_to_virtio(d)->id.device == VIRTIO_ID_BLOCK;
 }
 
+/* The device that is being moved; written under move_mutex. */
+static struct device *moving;
+
 /*
- * A probe has failed, ours or the other driver's, which does not reset on its way out.
- * The core has set FAILED, with which some VMMs do not let anybody have the device, and
- * queues may still be enabled, which are then not set up again.  So take that back.
- * Here the device is locked, and cannot go; afterwards it could.
+ * A probe has failed: ours, or the other driver's of a device that had been ours, and
+ * that does not reset on its way out.  The core has set FAILED, with which some VMMs do
+ * not let anybody have the device, and queues may still be enabled, which are then not
+ * set up again.  So take that back.  Here the device is locked, and cannot go; afterwards
+ * it could.  Devices we have nothing to do with are left as they are.
  */
-static int make_new(struct notifier_block *nb, unsigned long action, void *data)
+static int reset_after_probe(struct notifier_block *nb, unsigned long action, void *data)
 {
 	struct device *d = data;
 
-	if (action == BUS_NOTIFY_DRIVER_NOT_BOUND && is_block(d) &&
-	    pvblk_reset_bare(dev_to_virtio(d)))
+	if (action != BUS_NOTIFY_DRIVER_NOT_BOUND || !is_block(d))
+		return NOTIFY_DONE;
+	if ((d->driver == OURS || d == READ_ONCE(moving)) && pvblk_reset_bare(dev_to_virtio(d)))
 		virtio_add_status(dev_to_virtio(d), VIRTIO_CONFIG_S_ACKNOWLEDGE);
 	return NOTIFY_DONE;
 }
 
-static struct notifier_block make_new_nb = { .notifier_call = make_new };
+static struct notifier_block probe_nb = { .notifier_call = reset_after_probe };
 
 static int claim_one(struct device *d, void *data)
 {
@@ -96,24 +101,24 @@ static int claim_named(void)
 /*
  * One move at a time: between the look at whose a device is and the change of
  * its driver nobody else is to take or give it.  Nor is `bind` of the bus, which
- * does not ask us; therefore claim_disk() looks at the disk it has.
+ * does not ask us; therefore open_exclusively() looks at the disk it has.
  */
 static DEFINE_MUTEX(move_mutex);
 
 /*
- * The disk of a device, claimed for us alone while its driver changes: what is
+ * The disk of a device, open for us alone while its driver changes: what is
  * mounted, swapped on, a member of an array or open elsewhere makes this fail
- * with -EBUSY.  The claim ends with the disk.
+ * with -EBUSY.
  */
-struct disk_claim {
+struct exclusive {
 	struct file *file;
 	bool ours;		/* whether it is to be a disk of ours */
 	int err;
 };
 
-static int claim_disk(struct device *d, void *data)
+static int open_exclusively(struct device *d, void *data)
 {
-	struct disk_claim *c = data;
+	struct exclusive *c = data;
 	struct gendisk *disk;
 	struct file *file;
 	bool ours;
@@ -128,11 +133,10 @@ static int claim_disk(struct device *d, void *data)
 	c->file = file;
 	disk = file_bdev(file)->bd_disk;
 	ours = disk->fops == &pvblk_fops;
-	/* Not everybody who uses a disk claims it. */
+	/* Not everybody who uses a disk opens it exclusively. */
 	if (disk_openers(disk) > 1 || ours != c->ours)
 		c->err = -EBUSY;
-	/* Better refused than taken away and given back. */
-	else
+	else	/* Better refused than taken away and given back. */
 		c->err = ours ? pvblk_their_name_check(disk) : pvblk_name_check(disk);
 	return 1;
 }
@@ -140,12 +144,15 @@ static int claim_disk(struct device *d, void *data)
 /* Away from its driver, us or the other. */
 static int release_device(struct device *d, bool ours)
 {
-	struct disk_claim c = { .ours = ours };
+	struct exclusive c = { .ours = ours };
 
-	device_for_each_child(d, &c, claim_disk);
+	device_for_each_child(d, &c, open_exclusively);
 	if (!c.err)
 		device_release_driver(d);
-	/* At once: until then the disk's name is taken, and the next would get another. */
+	/*
+	 * At once: until then the disk's name is taken, and the next would get another.
+	 * (If somebody without a claim, as udev, opens it just now, it gets one.)
+	 */
 	if (c.file)
 		__fput_sync(c.file);
 	return c.err;
@@ -157,7 +164,7 @@ struct other {
 	struct device_driver *driver;
 };
 
-static int is_other(struct device_driver *drv, void *data)
+static int get_other(struct device_driver *drv, void *data)
 {
 	struct other *o = data;
 
@@ -177,9 +184,11 @@ static int move(struct device *d, struct device_driver *from, struct device_driv
 		err = release_device(d, from == OURS);
 	if (err)
 		return err;
+	WRITE_ONCE(moving, d);
 	err = device_driver_attach(to, d);
 	if (err && from && device_driver_attach(from, d))
 		dev_warn(d, "no driver has it any more\n");
+	WRITE_ONCE(moving, NULL);
 	return err;
 }
 
@@ -207,7 +216,7 @@ static ssize_t take_store(struct device_driver *drv, const char *buf, size_t cou
 		return -ENODEV;
 	mutex_lock(&move_mutex);
 	if (o.device->driver != drv) {
-		bus_for_each_drv(drv->bus, NULL, &o, is_other);
+		bus_for_each_drv(drv->bus, NULL, &o, get_other);
 		err = move(o.device, o.device->driver ? o.driver : NULL, drv);
 	}
 	mutex_unlock(&move_mutex);
@@ -226,7 +235,7 @@ static ssize_t give_store(struct device_driver *drv, const char *buf, size_t cou
 	if (!o.device)
 		return err;
 	mutex_lock(&move_mutex);
-	bus_for_each_drv(drv->bus, NULL, &o, is_other);
+	bus_for_each_drv(drv->bus, NULL, &o, get_other);
 	if (o.device->driver == drv && o.driver)
 		err = move(o.device, drv, o.driver);
 	mutex_unlock(&move_mutex);
@@ -246,7 +255,7 @@ static DRIVER_ATTR_WO(give);
  */
 int pvblk_claim_init(void)
 {
-	int err = bus_register_notifier(OURS->bus, &make_new_nb);
+	int err = bus_register_notifier(OURS->bus, &probe_nb);
 
 	if (err)
 		return err;
@@ -266,7 +275,7 @@ int pvblk_claim_init(void)
 take:
 	driver_remove_file(OURS, &driver_attr_take);
 notifier:
-	bus_unregister_notifier(OURS->bus, &make_new_nb);
+	bus_unregister_notifier(OURS->bus, &probe_nb);
 	return err;
 }
 
@@ -274,5 +283,5 @@ void pvblk_claim_exit(void)
 {
 	driver_remove_file(OURS, &driver_attr_give);
 	driver_remove_file(OURS, &driver_attr_take);
-	bus_unregister_notifier(OURS->bus, &make_new_nb);
+	bus_unregister_notifier(OURS->bus, &probe_nb);
 }

@@ -57,6 +57,8 @@ static void update_capacity(struct pvblk_dev *dev, bool resize)
 	u64 capacity, blocks;
 
 	virtio_cread(dev->vdev, struct virtio_blk_config, capacity, &capacity);
+	if (resize && capacity == get_capacity(dev->disk))
+		return;
 	/* Said in whole blocks; what is left at the end stays part of the disk. */
 	blocks = div_u64(capacity, bs >> SECTOR_SHIFT);
 	string_get_size(blocks, bs, STRING_UNITS_2, size2, sizeof(size2));

@@ -4,7 +4,7 @@
 
 #define PVBLK_MAX_DISCARD_SEGMENTS	256U
 
-#define at(field)	offsetof(struct virtio_blk_config, field)
+#define CONFIG_AT(field)	offsetof(struct virtio_blk_config, field)
 
 /* Fields of the configuration, valid as long as @feature is negotiated. */
 static u32 read32(struct virtio_device *vdev, unsigned int feature, unsigned int offset,
@@ -26,8 +26,8 @@ static u8 read8(struct virtio_device *vdev, unsigned int feature, unsigned int o
 static void read_segments(struct virtio_device *vdev, unsigned int ring_size,
 			  struct queue_limits *lim)
 {
-	unsigned int segs = read32(vdev, VIRTIO_BLK_F_SEG_MAX, at(seg_max), 1);
-	u32 size = read32(vdev, VIRTIO_BLK_F_SIZE_MAX, at(size_max), U32_MAX);
+	unsigned int segs = read32(vdev, VIRTIO_BLK_F_SEG_MAX, CONFIG_AT(seg_max), 1);
+	u32 size = read32(vdev, VIRTIO_BLK_F_SIZE_MAX, CONFIG_AT(size_max), U32_MAX);
 	size_t dma = virtio_max_dma_size(vdev);
 
 	/*
@@ -43,16 +43,16 @@ static void read_segments(struct virtio_device *vdev, unsigned int ring_size,
 static void read_topology(struct virtio_device *vdev, struct queue_limits *lim)
 {
 	const int f = VIRTIO_BLK_F_TOPOLOGY;
-	u32 bs = read32(vdev, VIRTIO_BLK_F_BLK_SIZE, at(blk_size), SECTOR_SIZE);
-	u8 exp = read8(vdev, f, at(physical_block_exp));
+	u32 bs = read32(vdev, VIRTIO_BLK_F_BLK_SIZE, CONFIG_AT(blk_size), SECTOR_SIZE);
+	u8 exp = read8(vdev, f, CONFIG_AT(physical_block_exp));
 
 	/* The block layer refuses a size that is none. */
 	lim->logical_block_size = bs;
 	if (exp && exp < 16)
 		lim->physical_block_size = bs << exp;
-	lim->alignment_offset = bs * read8(vdev, f, at(alignment_offset));
-	lim->io_min = bs * read16(vdev, f, at(min_io_size));
-	lim->io_opt = bs * read32(vdev, f, at(opt_io_size), 0);
+	lim->alignment_offset = bs * read8(vdev, f, CONFIG_AT(alignment_offset));
+	lim->io_min = bs * read16(vdev, f, CONFIG_AT(min_io_size));
+	lim->io_opt = bs * read32(vdev, f, CONFIG_AT(opt_io_size), 0);
 }
 
 /*
@@ -64,18 +64,19 @@ static int read_discard(struct virtio_device *vdev, struct queue_limits *lim)
 	u32 segs = 0, granularity = 0;
 
 	if (virtio_has_feature(vdev, VIRTIO_BLK_F_DISCARD)) {
-		u32 max = read32(vdev, VIRTIO_BLK_F_DISCARD, at(max_discard_sectors), 0);
+		u32 max = read32(vdev, VIRTIO_BLK_F_DISCARD, CONFIG_AT(max_discard_sectors), 0);
 
 		lim->max_hw_discard_sectors = max ?: UINT_MAX;
-		segs = read32(vdev, VIRTIO_BLK_F_DISCARD, at(max_discard_seg), 0);
-		granularity = read32(vdev, VIRTIO_BLK_F_DISCARD, at(discard_sector_alignment), 0);
+		segs = read32(vdev, VIRTIO_BLK_F_DISCARD, CONFIG_AT(max_discard_seg), 0);
+		granularity = read32(vdev, VIRTIO_BLK_F_DISCARD,
+				     CONFIG_AT(discard_sector_alignment), 0);
 	}
 
 	if (virtio_has_feature(vdev, VIRTIO_BLK_F_SECURE_ERASE)) {
 		const int f = VIRTIO_BLK_F_SECURE_ERASE;
-		u32 max = read32(vdev, f, at(max_secure_erase_sectors), 0);
-		u32 max_seg = read32(vdev, f, at(max_secure_erase_seg), 0);
-		u32 align = read32(vdev, f, at(secure_erase_sector_alignment), 0);
+		u32 max = read32(vdev, f, CONFIG_AT(max_secure_erase_sectors), 0);
+		u32 max_seg = read32(vdev, f, CONFIG_AT(max_secure_erase_seg), 0);
+		u32 align = read32(vdev, f, CONFIG_AT(secure_erase_sector_alignment), 0);
 
 		if (!max || !max_seg || !align) {
 			dev_err(&vdev->dev, "secure erase is offered with a limit of zero\n");
@@ -117,7 +118,8 @@ int pvblk_read_limits(struct virtio_device *vdev, unsigned int ring_size,
 	}
 	read_topology(vdev, lim);
 	if (virtio_has_feature(vdev, VIRTIO_BLK_F_WRITE_ZEROES)) {
-		u32 max = read32(vdev, VIRTIO_BLK_F_WRITE_ZEROES, at(max_write_zeroes_sectors), 0);
+		u32 max = read32(vdev, VIRTIO_BLK_F_WRITE_ZEROES,
+				 CONFIG_AT(max_write_zeroes_sectors), 0);
 
 		lim->max_write_zeroes_sectors = max ?: UINT_MAX;
 	}

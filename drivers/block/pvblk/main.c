@@ -6,6 +6,7 @@
 #include "pvblk.h"
 
 #include <linux/interrupt.h>
+#include <linux/irq.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 #include <linux/pci.h>
@@ -94,6 +95,24 @@ static void cancel_reaps(struct pvblk_dev *dev)
 		cancel_work_sync(&dev->vqs[i].reap);
 }
 
+/*
+ * Without an event index a device may interrupt although it was told not to, and
+ * there are some that always do.  What a poller has found already then looks like an
+ * interrupt that is nobody's, and of too many of these the core turns the vector off,
+ * for good.  The vectors of MSI-X are nobody else's, so they need no such guard.
+ */
+static void bear_stray_interrupts(struct virtio_device *vdev)
+{
+	struct device *parent = vdev->dev.parent;
+	int i, irq;
+
+	if (virtio_has_feature(vdev, VIRTIO_RING_F_EVENT_IDX) || !parent ||
+	    !dev_is_pci(parent) || !to_pci_dev(parent)->msix_enabled)
+		return;
+	for (i = 0; (irq = pci_irq_vector(to_pci_dev(parent), i)) > 0; i++)
+		irq_set_status_flags(irq, IRQ_NO_DEBUG);
+}
+
 /* At probe and again after the device was reset (restore). */
 static int find_vqs(struct pvblk_dev *dev)
 {
@@ -123,7 +142,9 @@ static int find_vqs(struct pvblk_dev *dev)
 		/* A fresh ring's callbacks are on; pollers want them off. */
 		virtqueue_disable_cb(vq->vq);
 		vq->callbacks = false;
+		vq->answered = jiffies;
 	}
+	bear_stray_interrupts(dev->vdev);
 out:
 	kfree(vqs);
 	kfree(info);
@@ -207,6 +228,7 @@ static void take_down(struct pvblk_dev *dev)
 	bool rings = dev->vqs[0].vq;
 	unsigned int i;
 
+	cancel_work_sync(&dev->fail_work);
 	if (rings)
 		pvblk_reset(dev->vdev);
 	else
@@ -329,7 +351,7 @@ static void pvblk_remove(struct virtio_device *vdev)
 {
 	struct pvblk_dev *dev = vdev->priv;
 
-	/* From now on a request that is not answered in time is failed. */
+	/* From now on the requests of a device that is silent are failed. */
 	WRITE_ONCE(dev->removing, true);
 	flush_work(&dev->config_work);
 	/* Pulled out: nothing will be answered. */
@@ -342,7 +364,6 @@ static void pvblk_remove(struct virtio_device *vdev)
 	}
 
 	del_gendisk(dev->disk);
-	cancel_work_sync(&dev->fail_work);
 
 	mutex_lock(&dev->vdev_mutex);
 	take_down(dev);
@@ -407,7 +428,6 @@ static int pvblk_freeze(struct virtio_device *vdev)
 		return -EBUSY;
 	}
 
-	cancel_work_sync(&dev->fail_work);
 	flush_work(&dev->config_work);
 	pvblk_cache_save(dev);
 	take_down(dev);
@@ -424,6 +444,8 @@ static int pvblk_restore(struct virtio_device *vdev)
 	if (!err) {
 		virtio_device_ready(vdev);
 		pvblk_cache_restore(dev);
+		/* What changed while it was reset, nobody tells. */
+		schedule_work(&dev->config_work);
 	} else {
 		/* There are no rings: let what waits fail, or nobody could remove it. */
 		WRITE_ONCE(dev->dead, true);

@@ -20,12 +20,14 @@
  * look between two ticks, all queues of the list are handed to interrupts, and
  * none comes on this CPU for a while, which doubles each time up to 1.6 seconds.
  * The timer is deferrable: on an idle CPU there is nothing to find out, and it
- * must not wake it.  Where nothing is in flight nobody is kept waiting: a task that
- * computes between one I/O and the next does not crowd out its own poller.
+ * must not wake it.  (Not where the tick may be off beside a task that runs,
+ * nohz_full: a deferrable timer would wait for that task.)  Where nothing is in
+ * flight nobody is kept waiting: a task that computes between one I/O and the next
+ * does not crowd out its own poller.
  *
- * All of struct pvblk_poller is touched on its own CPU with bottom halves off,
- * by the thread, the timer, submitters and reaping softirqs alike, and needs no
- * lock for that.
+ * All of struct pvblk_poller is touched on its own CPU only, by the thread, the
+ * timer, submitters and reaping softirqs alike, with bottom halves off where it is
+ * more than a look whether there is anything to do; so it needs no lock.
  */
 #include "pvblk.h"
 
@@ -33,6 +35,7 @@
 #include <linux/jiffies.h>
 #include <linux/sched.h>
 #include <linux/sched/clock.h>
+#include <linux/sched/isolation.h>
 #include <linux/smpboot.h>
 #include <linux/timer.h>
 #include <uapi/linux/sched.h>
@@ -160,18 +163,17 @@ void pvblk_wait_over(struct pvblk_vq *vq, bool polled)
 	vq->poll_start = vq->wait_start;
 }
 
-enum verdict { KEEP, DONE, TOO_LONG, UNWANTED, UNSEEN, CROWDED, PARKED };
+/* Why a queue leaves the list. */
+enum why { STAYS, IDLE, TOO_LONG, UNWANTED, CROWDED, PARKED };
 
-/* The thread found nothing: is the queue to stay on the list? */
-static enum verdict judge(struct pvblk_vq *vq)
+/* The thread found nothing, but something is in flight: is the queue to stay? */
+static enum why judge(struct pvblk_vq *vq)
 {
 	enum pvblk_mode mode = READ_ONCE(vq->dev->mode);
 	u64 now;
 
-	if (!vq->inflight)
-		return DONE;
 	if (mode == PVBLK_BUSY)
-		return KEEP;
+		return STAYS;
 	if (mode == PVBLK_IRQ)
 		return UNWANTED;
 	/* Counted from when the thread began to look, not from submission. */
@@ -179,7 +181,7 @@ static enum verdict judge(struct pvblk_vq *vq)
 	if (!vq->poll_start)
 		vq->poll_start = now;
 	if ((s64)(now - vq->poll_start) < (s64)pvblk_policy_budget(&vq->policy, poll_max_ns(vq)))
-		return KEEP;
+		return STAYS;
 	return TOO_LONG;
 }
 
@@ -195,9 +197,12 @@ static void back_off(struct pvblk_poller *p)
 		p->crowded_shift++;
 }
 
-/* Hand a queue over to interrupts. */
-static void hand_over(struct pvblk_vq *vq, enum verdict why)
+/* Off the list; what is in flight is left to interrupts. */
+static void let_go(struct pvblk_vq *vq, enum why why)
 {
+	detach(vq);
+	if (!vq->inflight)
+		return;
 	if (why == CROWDED) {
 		vq->stats.crowded++;
 		trace_virtio_pvblk_crowded(vq);
@@ -207,39 +212,65 @@ static void hand_over(struct pvblk_vq *vq, enum verdict why)
 		trace_virtio_pvblk_sleep(vq);
 	}
 	vq->stats.sleeps++;
-	detach(vq);
-	if (vq->inflight && !pvblk_callbacks_on(vq))
+	if (!pvblk_callbacks_on(vq))
 		queue_work(system_bh_highpri_wq, &vq->reap);
 }
 
-/* One look at one queue: by the thread, by the timer, or when the thread parks. */
-static void look(struct pvblk_vq *vq, enum verdict verdict)
+static unsigned int look_once(struct pvblk_vq *vq, struct pvblk_done *done, bool thread)
+{
+	unsigned int n;
+
+	/* Only now that it really runs, see attach(). */
+	if (thread)
+		pvblk_callbacks_off(vq);
+	n = pvblk_look(vq, done, thread);
+	vq->stats.polls++;
+	vq->stats.hits += !!n;
+	return n;
+}
+
+/*
+ * Even with nothing left in flight the queue stays on the list after a hit: the
+ * completion may wake a task, which preempts the thread and submits the next
+ * request before that comes round again.
+ */
+static void thread_looks(struct pvblk_vq *vq)
+{
+	struct pvblk_done done = PVBLK_DONE(done);
+	enum why why;
+
+	spin_lock(&vq->lock);
+	if (!look_once(vq, &done, true)) {
+		why = vq->inflight ? judge(vq) : IDLE;
+		if (why != STAYS)
+			let_go(vq, why);
+	}
+	spin_unlock(&vq->lock);
+	pvblk_finish(&done);
+}
+
+/* The thread did not look for a tick; WAITING says whether that kept anybody. */
+static void timer_looks(struct pvblk_vq *vq, bool waiting)
 {
 	struct pvblk_done done = PVBLK_DONE(done);
 	unsigned int n;
 
 	spin_lock(&vq->lock);
-	/* For the timer's looks the thread did not run, see attach(). */
-	if (verdict != CROWDED && verdict != UNSEEN)
-		pvblk_callbacks_off(vq);
-	n = pvblk_look(vq, &done, verdict == KEEP);
-	vq->stats.polls++;
-	vq->stats.hits += !!n;
-	/*
-	 * Even with nothing left in flight the queue stays on the list after a
-	 * hit: the completion may wake a task, which preempts us and submits
-	 * the next request before we come round again.
-	 */
-	if (verdict == KEEP && !n)
-		verdict = judge(vq);
-	else if (verdict == UNSEEN)
-		verdict = vq->inflight || n ? KEEP : DONE;
-	if (verdict == DONE)
-		detach(vq);
-	else if (verdict != KEEP)
-		hand_over(vq, verdict);
+	n = look_once(vq, &done, false);
+	if (waiting || (!n && !vq->inflight))
+		let_go(vq, CROWDED);
 	spin_unlock(&vq->lock);
+	pvblk_finish(&done);
+}
 
+static void parking_looks(struct pvblk_vq *vq)
+{
+	struct pvblk_done done = PVBLK_DONE(done);
+
+	spin_lock(&vq->lock);
+	look_once(vq, &done, false);
+	let_go(vq, PARKED);
+	spin_unlock(&vq->lock);
 	pvblk_finish(&done);
 }
 
@@ -263,7 +294,7 @@ static void thread_fn(unsigned int cpu)
 	vq = list_first_entry_or_null(&p->queues, struct pvblk_vq, node);
 	if (vq) {
 		list_rotate_left(&p->queues);
-		look(vq, KEEP);
+		thread_looks(vq);
 	}
 	local_bh_enable();
 	cond_resched_tasks_rcu_qs();
@@ -290,7 +321,7 @@ static void crowded_timer(struct timer_list *t)
 		if (waiting)
 			back_off(p);
 		list_for_each_entry_safe(vq, next, &p->queues, node)
-			look(vq, waiting ? CROWDED : UNSEEN);
+			timer_looks(vq, waiting);
 	}
 	if (list_empty(&p->queues))
 		return;
@@ -318,7 +349,7 @@ static void thread_park(unsigned int cpu)
 	local_bh_disable();
 	p->parked = true;
 	list_for_each_entry_safe(vq, next, &p->queues, node)
-		look(vq, PARKED);
+		parking_looks(vq);
 	local_bh_enable();
 	timer_delete_sync(&p->timer);
 }
@@ -373,7 +404,8 @@ int pvblk_pollers_init(void)
 		struct pvblk_poller *p = &per_cpu(pvblk_pollers, cpu);
 
 		INIT_LIST_HEAD(&p->queues);
-		timer_setup(&p->timer, crowded_timer, TIMER_PINNED | TIMER_DEFERRABLE);
+		timer_setup(&p->timer, crowded_timer, TIMER_PINNED |
+			    (housekeeping_test_cpu(cpu, HK_TYPE_TICK) ? TIMER_DEFERRABLE : 0));
 	}
 	return smpboot_register_percpu_thread(&pvblk_threads);
 }

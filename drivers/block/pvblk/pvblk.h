@@ -26,7 +26,8 @@
  * A poller's list of queues: no lock; touched only on its own CPU with bottom
  *   halves off.  Nested inside vq->lock when a queue is added or removed.
  * dev->vdev_mutex: dev->vdev against removal, for openers that outlive it.
- * dev->cache_mutex: changes of the cache mode, see cache.c.
+ * dev->cache_mutex: changes of the cache mode and of dev->cached, see cache.c.
+ * dev->mode, dev->poll_max_us: no lock; read afresh for each wait and each look.
  * dev->suspended: no lock; the tasks that could bind or unbind are frozen while the
  *   device is frozen and restored.
  * dev->removing, dev->dead: no lock, they go from false to true once.  A request
@@ -90,6 +91,7 @@ struct pvblk_vq {
 	struct pvblk_poller *poller;	/* who has it on its list */
 	struct list_head node;		/* on that list */
 
+	unsigned long answered;		/* jiffies, of the last completions */
 	struct pvblk_policy policy;
 	u64 wait_start;			/* local_clock(); 0: not measured */
 	u64 poll_start;			/* same, of this round of polling */

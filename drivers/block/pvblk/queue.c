@@ -113,13 +113,20 @@ static blk_status_t pvblk_queue_rq(struct blk_mq_hw_ctx *hctx,
 	return status;
 }
 
+/*
+ * Unlike the others it is called for queues that are quiesced, too, by a plug that
+ * counts what it was refused as queued.  Those may have no ring; but one with requests
+ * in flight has, and keeps it until we are through (pvblk_release_rings()).  Where
+ * everything has come back already, there is nothing to kick for.
+ */
 static void pvblk_commit_rqs(struct blk_mq_hw_ctx *hctx)
 {
 	struct pvblk_vq *vq = pvblk_hctx_vq(hctx);
-	bool kick;
+	bool kick = false;
 
 	spin_lock_bh(&vq->lock);
-	kick = kick_prepare(vq);
+	if (vq->inflight)
+		kick = kick_prepare(vq);
 	spin_unlock_bh(&vq->lock);
 	if (kick)
 		virtqueue_notify(vq->vq);
@@ -231,6 +238,7 @@ unsigned int pvblk_look(struct pvblk_vq *vq, struct pvblk_done *done, bool polle
 	lockdep_assert_held(&vq->lock);
 	n = collect(vq, &done->list);
 	if (n) {
+		WRITE_ONCE(vq->answered, jiffies);
 		pvblk_wait_over(vq, polled);
 		done->batch = restart(vq, done->batch);
 	}
@@ -347,7 +355,6 @@ static bool look_for_late(struct pvblk_vq *vq, struct pvblk_req *r)
 
 	local_bh_disable();
 	spin_lock(&vq->lock);
-	vq->stats.timeouts++;
 	lost = r->lost;
 	r->lost = false;
 	if (!lost && !READ_ONCE(vq->dev->dead))
@@ -358,12 +365,31 @@ static bool look_for_late(struct pvblk_vq *vq, struct pvblk_req *r)
 	return lost;
 }
 
+static void count_timeout(struct pvblk_vq *vq)
+{
+	spin_lock_bh(&vq->lock);
+	vq->stats.timeouts++;
+	spin_unlock_bh(&vq->lock);
+}
+
+/* Not a word for as long as a request may take: a late one may only be one of many. */
+static bool is_silent(struct pvblk_dev *dev)
+{
+	unsigned int i, limit = dev->disk->queue->rq_timeout;
+
+	for (i = 0; i < dev->nr_vqs; i++)
+		if (time_before(jiffies, READ_ONCE(dev->vqs[i].answered) + limit))
+			return false;
+	return true;
+}
+
 /*
  * A request is late.  virtio-blk cannot abort one, and the device owns its
  * buffers until it answers or is reset.  So: look, remind the device (a kick may
  * have been lost), and wait on, as virtio_blk does.  Only when the device is known
- * to be gone, or is being removed, which would otherwise hang, are requests
- * failed: by resetting it.
+ * to be gone, or is silent and being removed, which would otherwise hang, are
+ * requests failed: by resetting it.  A device that is only slow is left alone, as
+ * its removal writes out what is cached.
  */
 static enum blk_eh_timer_return pvblk_timeout(struct request *req)
 {
@@ -378,7 +404,8 @@ static enum blk_eh_timer_return pvblk_timeout(struct request *req)
 	/* Our caller holds a reference, so this is still the same request. */
 	if (blk_mq_rq_state(req) != MQ_RQ_IN_FLIGHT)
 		return BLK_EH_DONE;
-	if (READ_ONCE(dev->removing) || virtqueue_is_broken(vq->vq)) {
+	count_timeout(vq);
+	if (virtqueue_is_broken(vq->vq) || (READ_ONCE(dev->removing) && is_silent(dev))) {
 		queue_work(system_long_wq, &dev->fail_work);
 		return BLK_EH_RESET_TIMER;
 	}
@@ -400,7 +427,7 @@ void pvblk_fail_work(struct work_struct *work)
 	struct pvblk_req *r;
 	unsigned int i;
 
-	dev_err(&dev->vdev->dev, "device is gone, failing its requests\n");
+	dev_err(&dev->vdev->dev, "device is gone or silent, failing its requests\n");
 	WRITE_ONCE(dev->dead, true);
 	blk_mq_quiesce_queue(q);
 	pvblk_reset(dev->vdev);

@@ -82,7 +82,7 @@ DECLARE_EVENT_CLASS(virtio_pvblk_queue,
 DEFINE_EVENT(virtio_pvblk_queue, virtio_pvblk_poll,
 	TP_PROTO(const struct pvblk_vq *vq), TP_ARGS(vq));
 
-/* The poller hands it over to interrupts: the wait is too long. */
+/* The poller hands it over to interrupts: a long wait, the mode, or its CPU goes. */
 DEFINE_EVENT(virtio_pvblk_queue, virtio_pvblk_sleep,
 	TP_PROTO(const struct pvblk_vq *vq), TP_ARGS(vq));
 

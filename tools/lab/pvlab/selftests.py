@@ -312,6 +312,8 @@ class Run:
         except LabError as e:
             self._explain(e, end)
         end.text = text.decode(errors="replace")
+        if not end.lost and autopsy.half_in_host(end.text):
+            end.lost = "left a CPU of a guest half in the host VM"
         end.seconds = time.monotonic() - begin
         log.write_text(f"{end.text}\n{end.why}\n")
         if end.spoiled:

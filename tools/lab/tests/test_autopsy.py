@@ -77,6 +77,21 @@ class Autopsy(unittest.TestCase):
         self.assertFalse(lost("qemu-system-x86", "vring_poll"))
         self.assertFalse(lost("vhost-poll/1-a", "error_entry"))
 
+    def test_a_guest_with_the_hosts_state(self):
+        said = """\
+# # --- guest 'move': oops: BUG: #DF stack guard page was hit at 0 (stack is 1..2)
+# # [   24.9] BUG: #DF stack guard page was hit at 0 (stack is 1..2)
+# # [   24.9] CPU: 1 UID: 0 PID: 0 Comm: swapper/1 Tainted: G
+# # [   24.9] RIP: 0010:{}+0x17/0x170
+# # ---
+# # --- guest 'move': warn: WARNING: stack recursion on stack type 5
+# # [   24.9] RIP: 0010:error_entry+0x17/0x170
+# # ---
+"""
+        self.assertTrue(autopsy.half_in_host(said.format("error_entry")))
+        self.assertFalse(autopsy.half_in_host(said.format("pvblk_look")))
+        self.assertFalse(autopsy.half_in_host(said.replace("guest 'move'", "host VM 'x'")))
+
     def test_a_breakpoint_that_was_gone(self):
         def stale(title):
             return autopsy.stale_code(detect.scan_text(f"[ 15.7] {title}\n"))

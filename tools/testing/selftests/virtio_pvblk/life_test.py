@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Devices that come, go, grow, stop answering, all under I/O."""
 
+import hashlib
 import os
 import threading
 import time
@@ -19,7 +20,10 @@ class Life(GuestCase):
 
     @classmethod
     def disks(cls):
-        return [Disk.qemu(cls.file(f"d{i}"), num_queues=2, serial=f"serial-{i}") for i in range(2)]
+        cls.files = [cls.file(f"d{i}") for i in range(2)]
+        return [
+            Disk.qemu(path, num_queues=2, serial=f"serial-{i}") for i, path in enumerate(cls.files)
+        ]
 
     def throttle(self, disk, bps):
         """QEMU serves DISK (disk0) with so many bytes a second, 0 for no limit."""
@@ -83,6 +87,26 @@ class Life(GuestCase):
                 self.sh(f"echo {dev} >{DRIVER}/take")
                 self.verify(disk, "--iodepth=8", "1M")
                 self.give_all()
+
+    def test_slow_device_is_written_out(self):
+        """What it is removed with takes longer than a request may, but it answers."""
+        disk = self.take("vda")
+        dev = self.virtio(disk)
+        self.sh(
+            f"cd /sys/block/{disk}/queue; echo 500 >io_timeout; echo 16 >max_sectors_kb; "
+            "dd if=/dev/urandom of=/tmp/cached bs=64k count=16 2>/dev/null"
+        )
+        self.throttle("disk0", 256 << 10)
+        self.addCleanup(self.throttle, "disk0", 0)
+        # Held open: what closes a disk last writes out what is cached.
+        self.sh(
+            f"exec 5</dev/{disk}; dd if=/tmp/cached of=/dev/{disk} bs=64k conv=notrunc 2>/dev/null; "
+            f"echo {dev} >{DRIVER}/unbind"
+        )
+        self.throttle("disk0", 0)
+        with open(self.files[0], "rb") as f:
+            written = hashlib.sha1(f.read(16 * 65536)).hexdigest()
+        self.assertEqual(written, self.sh("sha1sum /tmp/cached").split()[0])
 
     def test_silent_device_is_not_suspended(self):
         """Nor does it keep the system from going on."""
@@ -227,7 +251,23 @@ class Life(GuestCase):
             self.give_all()
             self.sh("rmmod virtio_pvblk")
             self.guest.modprobe("virtio_pvblk", "mode=busy")
-            self.verify(self.take("vda"), "--iodepth=4", "1M")
+            disk = self.take("vda")
+            self.assertEqual(self.sh(f"cat /sys/block/{disk}/pvblk/mode"), "busy")
+            self.verify(disk, "--iodepth=4", "1M")
+
+    def test_plugged_disk_is_claimed(self):
+        self.give_all()
+        self.sh("rmmod virtio_pvblk")
+        self.guest.modprobe("virtio_pvblk", "claim=all")
+        self.addCleanup(self.guest.modprobe, "virtio_pvblk")
+        self.addCleanup(self.sh, "rmmod virtio_pvblk")
+        # whoever was there first would have it
+        self.sh("rmmod virtio_blk")
+        self.addCleanup(self.guest.modprobe, "virtio_blk")
+        disk = self.plug("claimed", self.file("claimed"))
+        self.sh(f"test -d /sys/block/{disk}/pvblk")
+        self.guest.qmp("device_del", id="hot")
+        self.wait_gone("hot")
 
 
 if __name__ == "__main__":

@@ -98,6 +98,16 @@ class Move(GuestCase):
         self.sh("ln -sf /dev/vda /run/fast0")
         self.assertEqual(self.sh("pvblkctl take /run/fast0").split()[-1], "vdaa")
 
+    def test_all_of_them(self):
+        taken = self.sh("pvblkctl take -m irq all").splitlines()
+        self.assertEqual([line.split()[-1] for line in taken], ["vdaa", "vdab", "vdac"])
+        self.assertEqual(self.sh("pvblkctl mode vdab"), "irq")
+        self.sh("pvblkctl mode vdab busy")
+        self.assertEqual(self.attribute("vdab", "pvblk/mode"), "busy")
+        self.assertEqual(self.attribute("vdac", "pvblk/mode"), "irq")
+        self.sh("pvblkctl give all")
+        self.assertEqual(self.names(), self.THEIRS)
+
     def test_a_wrong_mode_moves_nothing(self):
         for words in ("-m bussy vda", "-m"):
             refused = self.guest.run(f"pvblkctl take {words}")
@@ -218,6 +228,13 @@ class Move(GuestCase):
         if ours_first:
             self.guest.modprobe("virtio_blk")
         return ours, self.names()
+
+    def test_queues_as_asked_for(self):
+        self.reload("num_request_queues=1 queue_depth=8")
+        disk = self.take("vda")
+        self.assertEqual(self.sh(f"ls /sys/block/{disk}/mq").split(), ["0"])
+        self.assertEqual(self.attribute(disk, "queue/nr_requests"), "8")
+        self.reload("")
 
     def test_claim_none(self):
         self.assertEqual(self.reload(""), ((), self.THEIRS))

@@ -14,6 +14,8 @@ from pvlab.pvio import Nullb, Pvio, need_pvio
 
 
 class Ours(GuestCase):
+    long_in_debug = False
+
     @classmethod
     def disks(cls):
         """A block device with hardware queues, and a file: two engines of vhost_blk."""
