@@ -14,6 +14,7 @@ from pvbench.rows import (
     number,
     per_io,
     polling_cells,
+    rested_p50,
     size_name,
     warning,
 )
@@ -238,7 +239,7 @@ def _polling_section(doc):
         ("IOPS beside a busy task", "on each vCPU", lambda r: r["beside"]["iops"]),
         ("What the task gets", "% of the vCPUs", lambda r: 100 * r["beside"]["share"]),
         ("Idle", "exits a second", lambda r: r["idle"]["exits"] / r["idle"]["window_s"]),
-        ("Median latency after a rest", "µs", lambda r: r["rested"]["lat_us"]["p50"]),
+        ("Median latency after a rest", "µs", rested_p50),
     ):
         items = [
             (

@@ -21,7 +21,10 @@ from pvbench.session import booted
 
 READ = fio.Op("randread", 4 * fio.KIB)
 REST_US = 250_000
-REST_SECS = 30
+# In rounds, the candidates by turns: such a read differs more from one minute to the
+# next than from one candidate to the next.
+REST_ROUNDS = 4
+REST_SECS = 10
 IDLE_AFTER = 1
 # So long that the gates' own exits are few a second.
 IDLE_SECS = 10
@@ -174,8 +177,11 @@ class Trial:
             "alone": self.read(self.secs),
             "beside": self.beside(),
             "idle": self.idle(),
-            "rested": self.read(REST_SECS, [f"--thinktime={REST_US}"]),
+            "rested": [],
         }
+
+    def rested(self):
+        return self.read(REST_SECS, [f"--thinktime={REST_US}"])
 
 
 def share(noted, vcpus):
@@ -199,8 +205,8 @@ def check_idle_loop(guest, wanted):
         raise RuntimeError(f"the guest's idle loop is '{found}'")
 
 
-def measure_guest(env, vcpus, idle_loop, todo, secs, kernel, emit, say):
-    """The rows of the candidates TODO, all of which one boot serves."""
+def measure_guest(env, vcpus, idle_loop, todo, rows, secs, kernel, say):
+    """Into ROWS, what is TODO of the candidates that one boot serves."""
     append = "cpuidle_haltpoll.force=1" if idle_loop else ""
     with (
         tempfile.TemporaryDirectory(prefix="pvbench") as env.workdir,
@@ -208,9 +214,13 @@ def measure_guest(env, vcpus, idle_loop, todo, secs, kernel, emit, say):
     ):
         check_idle_loop(session.guest, idle_loop)
         while todo:
-            row = Trial(session, todo[0], secs).row()
-            emit(row)
-            say(f"polling: {vcpus} vCPU, {todo[0].name}: {brief(row)}")
+            candidate, what = todo[0]
+            trial = Trial(session, candidate, secs)
+            if what == "row":
+                rows[candidate] = trial.row()
+                say(f"polling: {vcpus} vCPU, {candidate.name}: {brief(rows[candidate])}")
+            else:
+                rows[candidate]["rested"].append(trial.rested())
             del todo[0]
 
 
@@ -231,10 +241,15 @@ def measure(env, secs, emit, say):
     with NullBlk() as null, Kernel() as kernel:
         env.device = null.path
         for vcpus, idle_loop in todo:
-            todo = [c for c in CANDIDATES if c.idle_loop == idle_loop]
+            here = [c for c in CANDIDATES if c.idle_loop == idle_loop]
+            todo = [(c, what) for what in ["row", *["rested"] * REST_ROUNDS] for c in here]
+            rows = {}
             work = functools.partial(
-                measure_guest, env, vcpus, idle_loop, todo, secs, kernel, emit, say
+                measure_guest, env, vcpus, idle_loop, todo, rows, secs, kernel, say
             )
             # One that is lost for good leaves the others.
             failed += bool(resume.all_of(f"polling: {vcpus} vCPU", todo, work, say))
+            for row in rows.values():
+                if row["rested"]:
+                    emit(row)
     return failed

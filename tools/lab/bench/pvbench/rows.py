@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """A row of bench.json, and what is derived from it for showing."""
 
+import statistics
+
 # What is counted, in the order it is shown.  key, heading, meaning
 COUNTS = (
     ("exits", "VM exits", "times the guest's vCPUs left guest mode"),
@@ -85,8 +87,10 @@ POLLING_HEADINGS = (
     "interrupts per I/O",
     "IOPS",
     "p50 µs",
-    "IOPS beside a busy task",
-    "the task's share",
+    "beside a busy task: IOPS",
+    "beside it: exits per I/O",
+    "beside it: interrupts per I/O",
+    "its share",
     "idle: exits a second",
     "idle: % of a CPU",
     "rested: p50 µs",
@@ -95,7 +99,8 @@ POLLING_HEADINGS = (
 
 def polling_cells(row):
     """A row of polling.json as text, see polling.py."""
-    alone, beside, idle, rested = (row[k] for k in ("alone", "beside", "idle", "rested"))
+    alone, beside, idle = (row[k] for k in ("alone", "beside", "idle"))
+    rested = [r["lat_us"]["p50"] for r in row["rested"]]
     return (
         row["who"],
         str(row["vcpus"]),
@@ -104,8 +109,15 @@ def polling_cells(row):
         f"{alone['iops']:,.0f}",
         f"{alone['lat_us']['p50']:,.0f}",
         f"{beside['iops']:,.0f}",
+        number(beside["exits"] / beside["ios"]),
+        number(beside["irqs"] / beside["ios"]),
         f"{beside['share']:.0%}",
         number(idle["exits"] / idle["window_s"]),
         number(idle["vcpu_cpu_us"] / idle["window_s"] / 1e4),
-        f"{rested['lat_us']['p50']:,.0f}",
+        f"{rested_p50(row):,.0f} ({min(rested):,.0f} to {max(rested):,.0f})",
     )
+
+
+def rested_p50(row):
+    """The median of the rounds' medians."""
+    return statistics.median(r["lat_us"]["p50"] for r in row["rested"])

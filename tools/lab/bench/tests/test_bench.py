@@ -164,7 +164,7 @@ def a_polling_row(who="a SCHED_IDLE thread (busy)", vcpus=1):
         "alone": run,
         "beside": {**run, "share": 0.48},
         "idle": idle,
-        "rested": run,
+        "rested": [{"lat_us": {"p50": p50}} for p50 in (90, 70, 80)],
     }
 
 
@@ -199,9 +199,10 @@ class Polling(unittest.TestCase):
     def test_cells(self):
         cells = dict(zip(rows.POLLING_HEADINGS, rows.polling_cells(a_polling_row()), strict=True))
         self.assertEqual(cells["exits per I/O"], "1.50")
+        self.assertEqual(cells["rested: p50 µs"], "80 (70 to 90)")
         self.assertEqual(cells["idle: exits a second"], "100")
         self.assertEqual(cells["idle: % of a CPU"], "0.50")
-        self.assertEqual(cells["the task's share"], "48%")
+        self.assertEqual(cells["its share"], "48%")
 
     def test_shown_on_both(self):
         doc = {"machine": MACHINE, "rows": [a_polling_row(), a_polling_row("nobody <irq>")]}
