@@ -50,12 +50,17 @@ static bool is_block(struct device *d)
 /* The device that is being moved; written under move_mutex. */
 static struct device *moving;
 
+/* Ours, moving, or to be claimed next; others are left as they are. */
+static bool is_our_concern(struct device *d)
+{
+	return d->driver == OURS || d == READ_ONCE(moving) || pvblk_id_table[0].device;
+}
+
 /*
- * A probe has failed: ours, or the other driver's of a device that had been ours, and
- * that does not reset on its way out.  The core has set FAILED, with which some VMMs do
- * not let anybody have the device, and queues may still be enabled, which are then not
- * set up again.  So take that back.  Here the device is locked, and cannot go; afterwards
- * it could.  Devices we have nothing to do with are left as they are.
+ * A probe has failed: ours, or the other driver's, which does not reset on its way out.
+ * The core has set FAILED, with which some VMMs do not let anybody have the device, and
+ * queues may still be enabled, which are then not set up again.  So take that back.
+ * Here the device is locked, and cannot go; afterwards it could.
  */
 static int reset_after_probe(struct notifier_block *nb, unsigned long action, void *data)
 {
@@ -63,37 +68,46 @@ static int reset_after_probe(struct notifier_block *nb, unsigned long action, vo
 
 	if (action != BUS_NOTIFY_DRIVER_NOT_BOUND || !is_block(d))
 		return NOTIFY_DONE;
-	if ((d->driver == OURS || d == READ_ONCE(moving)) && pvblk_reset_bare(dev_to_virtio(d)))
+	if (is_our_concern(d) && pvblk_reset_bare(dev_to_virtio(d)))
 		virtio_add_status(dev_to_virtio(d), VIRTIO_CONFIG_S_ACKNOWLEDGE);
 	return NOTIFY_DONE;
 }
 
 static struct notifier_block probe_nb = { .notifier_call = reset_after_probe };
 
+/* What the other driver left where its probe had failed, our first try clears away. */
+static int attach(struct device_driver *drv, struct device *d)
+{
+	int err = device_driver_attach(drv, d);
+
+	if (err == -ENOENT && drv == OURS)
+		err = device_driver_attach(drv, d);
+	return err;
+}
+
 static int claim_one(struct device *d, void *data)
 {
-	unsigned int *taken = data;
+	unsigned int *free = data;
 	int err;
 
 	if (!is_block(d) || d->driver)
 		return 0;
 	if (!in_list(claim, dev_name(d)) && !(d->parent && in_list(claim, dev_name(d->parent))))
 		return 0;
-	err = device_driver_attach(OURS, d);
+	++*free;
+	err = attach(OURS, d);
 	if (err)
 		dev_warn(d, "virtio_pvblk could not take it: %d\n", err);
-	else
-		++*taken;
 	return 0;
 }
 
 static int claim_named(void)
 {
-	unsigned int taken = 0;
-	int err = bus_for_each_dev(OURS->bus, NULL, &taken, claim_one);
+	unsigned int free = 0;
+	int err = bus_for_each_dev(OURS->bus, NULL, &free, claim_one);
 
 	/* "none" is for a kernel's command line, to have what is configured undone. */
-	if (!err && !taken && strcmp(claim, "none"))
+	if (!err && !free && strcmp(claim, "none"))
 		pr_notice("virtio_pvblk: claim=%s: no device of these names is free\n", claim);
 	return err;
 }
@@ -185,8 +199,8 @@ static int move(struct device *d, struct device_driver *from, struct device_driv
 	if (err)
 		return err;
 	WRITE_ONCE(moving, d);
-	err = device_driver_attach(to, d);
-	if (err && from && device_driver_attach(from, d))
+	err = attach(to, d);
+	if (err && from && attach(from, d))
 		dev_warn(d, "no driver has it any more\n");
 	WRITE_ONCE(moving, NULL);
 	return err;

@@ -99,7 +99,8 @@ static void cancel_reaps(struct pvblk_dev *dev)
  * Without an event index a device may interrupt although it was told not to, and
  * there are some that always do.  What a poller has found already then looks like an
  * interrupt that is nobody's, and of too many of these the core turns the vector off,
- * for good.  The vectors of MSI-X are nobody else's, so they need no such guard.
+ * for good.  The vectors of MSI-X are the device's (for vDPA, of the function that it is
+ * a part of), and need no such guard; a line that is shared does.
  */
 static void bear_stray_interrupts(struct virtio_device *vdev)
 {
@@ -219,8 +220,8 @@ bool pvblk_reset_bare(struct virtio_device *vdev)
 }
 
 /*
- * End what probe and restore began.  First the reset: until then an interrupt may
- * turn to the rings.
+ * End what probe and restore began.  The reset comes before the rings go: until then
+ * an interrupt may turn to them.
  */
 static void take_down(struct pvblk_dev *dev)
 {

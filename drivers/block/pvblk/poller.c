@@ -203,15 +203,12 @@ static void let_go(struct pvblk_vq *vq, enum why why)
 	detach(vq);
 	if (!vq->inflight)
 		return;
-	if (why == CROWDED) {
-		vq->stats.crowded++;
-		trace_virtio_pvblk_crowded(vq);
-	} else {
+	if (why != CROWDED) {
 		if (why == TOO_LONG)
 			pvblk_policy_gave_up(&vq->policy, poll_max_ns(vq));
+		vq->stats.sleeps++;
 		trace_virtio_pvblk_sleep(vq);
 	}
-	vq->stats.sleeps++;
 	if (!pvblk_callbacks_on(vq))
 		queue_work(system_bh_highpri_wq, &vq->reap);
 }
@@ -249,6 +246,16 @@ static void thread_looks(struct pvblk_vq *vq)
 	pvblk_finish(&done);
 }
 
+/* What the timer finds in flight was kept waiting, even if it has an answer. */
+static void count_crowded(struct pvblk_vq *vq)
+{
+	if (!vq->inflight)
+		return;
+	vq->stats.crowded++;
+	vq->stats.sleeps++;
+	trace_virtio_pvblk_crowded(vq);
+}
+
 /* The thread did not look for a tick; WAITING says whether that kept anybody. */
 static void timer_looks(struct pvblk_vq *vq, bool waiting)
 {
@@ -256,6 +263,8 @@ static void timer_looks(struct pvblk_vq *vq, bool waiting)
 	unsigned int n;
 
 	spin_lock(&vq->lock);
+	if (waiting)
+		count_crowded(vq);
 	n = look_once(vq, &done, false);
 	if (waiting || (!n && !vq->inflight))
 		let_go(vq, CROWDED);

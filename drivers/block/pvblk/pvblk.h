@@ -23,7 +23,7 @@
  *   interrupts off; for a guest that matters, because an interrupt that comes
  *   in meanwhile (a tick) costs the host another exit to find the moment when
  *   it can be delivered.  Two queues share no lock.
- * A poller's list of queues: no lock; touched only on its own CPU with bottom
+ * A poller's list of queues: no lock; changed only on its own CPU with bottom
  *   halves off.  Nested inside vq->lock when a queue is added or removed.
  * dev->vdev_mutex: dev->vdev against removal, for openers that outlive it.
  * dev->cache_mutex: changes of the cache mode and of dev->cached, see cache.c.
@@ -130,6 +130,7 @@ struct pvblk_req {
 	struct virtio_blk_discard_write_zeroes range;
 	struct sg_table table;
 	bool lost;			/* completion swallowed by fault injection */
+	u8 late;			/* how often found so during removal */
 	u8 status;			/* written by the device */
 	struct scatterlist sg[PVBLK_INLINE_SG];
 };

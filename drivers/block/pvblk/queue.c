@@ -372,6 +372,9 @@ static void count_timeout(struct pvblk_vq *vq)
 	spin_unlock_bh(&vq->lock);
 }
 
+/* As often a late request is waited for while the device is removed: at 30 s, ten minutes. */
+#define PVBLK_REMOVAL_WAITS	20
+
 /* Not a word for as long as a request may take: a late one may only be one of many. */
 static bool is_silent(struct pvblk_dev *dev)
 {
@@ -381,6 +384,12 @@ static bool is_silent(struct pvblk_dev *dev)
 		if (time_before(jiffies, READ_ONCE(dev->vqs[i].answered) + limit))
 			return false;
 	return true;
+}
+
+/* A request that is lost, while others are answered, is not to hold up removal for ever. */
+static bool is_given_up(struct pvblk_dev *dev, struct pvblk_req *r)
+{
+	return is_silent(dev) || ++r->late > PVBLK_REMOVAL_WAITS;
 }
 
 /*
@@ -405,7 +414,7 @@ static enum blk_eh_timer_return pvblk_timeout(struct request *req)
 	if (blk_mq_rq_state(req) != MQ_RQ_IN_FLIGHT)
 		return BLK_EH_DONE;
 	count_timeout(vq);
-	if (virtqueue_is_broken(vq->vq) || (READ_ONCE(dev->removing) && is_silent(dev))) {
+	if (virtqueue_is_broken(vq->vq) || (READ_ONCE(dev->removing) && is_given_up(dev, r))) {
 		queue_work(system_long_wq, &dev->fail_work);
 		return BLK_EH_RESET_TIMER;
 	}

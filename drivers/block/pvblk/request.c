@@ -139,6 +139,7 @@ blk_status_t pvblk_prep(struct pvblk_dev *dev, struct request *req)
 		return status;
 
 	r->lost = false;
+	r->late = 0;
 	/* A device that reports used without writing a status has failed. */
 	r->status = VIRTIO_BLK_S_IOERR;
 	r->table.nents = 0;

@@ -236,7 +236,8 @@ class GuestCase(unittest.TestCase):
             irqs = self.irqs(disk) - irqs
             if self.counters(disk)["crowded"] == crowded:
                 self.assertEqual(grown["interrupts"], 0)
-                self.assertEqual(irqs, 0)
+                # a stale one in 65,536 completions, where there is an event index
+                self.assertLessEqual(irqs, 1)
                 self.assertGreaterEqual(grown["completed"], UNCROWDED_READS)
                 self.assertEqual(grown["submitted"], grown["completed"])
                 self.assertGreater(grown["hits"], 0)
