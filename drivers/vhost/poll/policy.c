@@ -21,6 +21,10 @@
  * and completion makes it shrink.  It also keeps a polled backend honest: there
  * a completion is seen no sooner than the poller looks, so an owner who saw
  * only late ones would learn too long a service time.
+ *
+ * Where forecasts are off by so much that nothing would be left to sleep, a backend
+ * that tells is better waited for by being told, if that costs little beside its
+ * service: so what it takes from being told to running is learned, too.
  */
 #include <kunit/visibility.h>
 #include <linux/export.h>
@@ -46,6 +50,12 @@
  * is too little of it to be worth the risk of being late.
  */
 #define SLEEP_MARGINS	2
+
+/* Being told may add this part to a service that cannot be foreseen. */
+#define TOLD_PART	10
+
+/* One wake-up counts for an eighth of what is known. */
+#define TOLD_SHIFT	3
 
 /* Owners may be told anything by a backend that lost a request. */
 #define SERVICE_MAX	(1ULL * NSEC_PER_SEC)
@@ -85,6 +95,13 @@ static void margin_shrink(struct vhost_poll_policy *pol, u64 by)
 	pol->margin = max(pol->margin - min(by, pol->margin), MARGIN_MIN);
 }
 
+/* Whether the whole of a service cannot be foreseen, and being told costs little. */
+static bool rather_told(const struct vhost_poll_policy *pol, u64 service)
+{
+	return pol->told && service < SLEEP_MIN + SLEEP_MARGINS * pol->margin &&
+	       service >= TOLD_PART * pol->told;
+}
+
 /**
  * vhost_poll_predict - when to look for the completion of one source's requests
  * @pol: the poller's policy
@@ -108,6 +125,8 @@ u64 vhost_poll_predict(const struct vhost_poll_policy *pol, u64 now,
 
 	if (wait >= SLEEP_MIN + SLEEP_MARGINS * pol->margin)
 		return now + wait - pol->margin;
+	if (!polled && rather_told(pol, service))
+		return VHOST_POLL_FOREVER;
 	if (late <= service / 8 + SLEEP_MIN)
 		return VHOST_POLL_SPIN;
 	if (!polled)
@@ -147,24 +166,44 @@ u64 vhost_poll_decide(struct vhost_poll_policy *pol, unsigned int mode, u64 now,
 }
 EXPORT_SYMBOL_IF_KUNIT(vhost_poll_decide);
 
+static void told_learn(struct vhost_poll_policy *pol, u64 took)
+{
+	took = max(took, 1ULL);
+	if (!pol->told)
+		pol->told = took;
+	else if (took >= pol->told)
+		pol->told += (took - pol->told) >> TOLD_SHIFT;
+	else
+		pol->told -= (pol->told - took) >> TOLD_SHIFT;
+}
+
+/* One that keeps the poller from sleeping until a forecast gets another chance. */
+static void margin_forget(struct vhost_poll_policy *pol)
+{
+	if (pol->margin > MARGIN_FIRST)
+		margin_shrink(pol, pol->margin / 64);
+}
+
 /**
  * vhost_poll_policy_slept - the poller slept as decided
  * @pol: the poller's policy
  * @until: what vhost_poll_decide() returned
  * @inflight: what was outstanding then
- * @timed: woken by the timer
+ * @told: when it was told to wake up; 0 if it was the timer
  * @now: the time
  */
 void vhost_poll_policy_slept(struct vhost_poll_policy *pol, u64 until,
-			     unsigned int inflight, bool timed, u64 now)
+			     unsigned int inflight, u64 told, u64 now)
 {
+	if (told)
+		told_learn(pol, now > told ? now - told : 0);
 	if (!inflight)
 		pol->slept = VHOST_POLL_SLEPT_IDLE;
 	else if (until == VHOST_POLL_FOREVER)
 		pol->slept = VHOST_POLL_SLEPT_BLIND;
 	else
-		pol->slept = timed ? VHOST_POLL_SLEPT_TIMED :
-				     VHOST_POLL_SLEPT_EARLY;
+		pol->slept = told ? VHOST_POLL_SLEPT_EARLY :
+				    VHOST_POLL_SLEPT_TIMED;
 	pol->inflight = inflight;
 	pol->woke = now;
 	pol->spun = false;
@@ -185,9 +224,8 @@ void vhost_poll_policy_work(struct vhost_poll_policy *pol,
 
 	switch (pol->slept) {
 	case VHOST_POLL_AWAKE:
-		/* A margin that keeps it from sleeping gets another chance. */
-		if (pol->spun && pol->margin > MARGIN_FIRST)
-			margin_shrink(pol, pol->margin / 64);
+		if (pol->spun)
+			margin_forget(pol);
 		break;
 	case VHOST_POLL_SLEPT_IDLE:
 		pol->idle_window = window_learn(pol->idle_window, gap,
@@ -210,6 +248,7 @@ void vhost_poll_policy_work(struct vhost_poll_policy *pol,
 			margin_grow(pol);
 		break;
 	case VHOST_POLL_SLEPT_BLIND:
+		margin_forget(pol);
 		break;
 	}
 	pol->slept = VHOST_POLL_AWAKE;

@@ -40,6 +40,7 @@ enum vhost_poll_slept {
  *	completion
  * @margin: how long before the foreseen completion to wake up: what waking up
  *	takes, and what the forecast is off by
+ * @told: what it takes from being told to wake up to running; 0 if not known
  * @last_work: when there was work last
  * @woke: when it woke up last
  * @inflight: outstanding when it went to sleep
@@ -51,6 +52,7 @@ struct vhost_poll_policy {
 	u64 idle_window;
 	u64 overlap_window;
 	u64 margin;
+	u64 told;
 	u64 last_work;
 	u64 woke;
 	unsigned int inflight;
@@ -65,7 +67,7 @@ u64 vhost_poll_predict(const struct vhost_poll_policy *pol, u64 now,
 u64 vhost_poll_decide(struct vhost_poll_policy *pol, unsigned int mode, u64 now,
 		      const struct vhost_poll_outlook *out);
 void vhost_poll_policy_slept(struct vhost_poll_policy *pol, u64 until,
-			     unsigned int inflight, bool timed, u64 now);
+			     unsigned int inflight, u64 told, u64 now);
 void vhost_poll_policy_work(struct vhost_poll_policy *pol,
 			    unsigned int inflight, u64 now);
 

@@ -21,6 +21,7 @@ struct sim {
 	struct vhost_poll_policy pol;
 	unsigned int mode;
 	bool polled;
+	u64 timer_late;
 	u64 now;
 	u64 spun;
 	u64 slept;
@@ -57,9 +58,9 @@ static void sim_wait(struct sim *s, u64 event, u64 oldest, u64 service)
 		wake = told ? min(until, event) : until;
 		s->sleeps++;
 		s->slept += wake - s->now;
-		s->now = wake + WAKEUP;
+		s->now = wake + WAKEUP + (wake == until ? s->timer_late : 0);
 		vhost_poll_policy_slept(&s->pol, until, out.inflight,
-					wake == until, s->now);
+					wake == until ? 0 : wake, s->now);
 	}
 	s->late += s->now - event;
 	s->lates += s->now - event > TICK;
@@ -228,11 +229,12 @@ static void arrivals_during_a_wait_widen_the_overlap(struct kunit *test)
 	struct vhost_poll_policy pol;
 
 	vhost_poll_policy_init(&pol, WINDOW, MSEC);
-	vhost_poll_policy_slept(&pol, 3 * MSEC, 1, false, MSEC + 30 * USEC);
+	vhost_poll_policy_slept(&pol, 3 * MSEC, 1, MSEC + 20 * USEC,
+				MSEC + 30 * USEC);
 	vhost_poll_policy_work(&pol, 2, MSEC + 30 * USEC);
 	KUNIT_EXPECT_GE(test, pol.overlap_window, 30 * USEC);
 	KUNIT_EXPECT_EQ(test, pol.idle_window, 0);
-	vhost_poll_policy_slept(&pol, 3 * MSEC, 1, true, 3 * MSEC);
+	vhost_poll_policy_slept(&pol, 3 * MSEC, 1, 0, 3 * MSEC);
 	vhost_poll_policy_work(&pol, 0, 3 * MSEC);
 	KUNIT_EXPECT_LT(test, pol.overlap_window, 30 * USEC);
 }
@@ -248,6 +250,53 @@ static void half_a_wait_is_worth_sleeping(struct kunit *test)
 	pol.margin = 500 * USEC;
 	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
 			vhost_poll_predict(&pol, MSEC, MSEC, MSEC, true));
+}
+
+static void what_cannot_be_foreseen_is_told(struct kunit *test)
+{
+	struct vhost_poll_policy pol;
+
+	vhost_poll_policy_init(&pol, WINDOW, MSEC);
+	pol.margin = 500 * USEC;
+	/* Nobody knows yet what being told costs. */
+	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
+			vhost_poll_predict(&pol, MSEC, MSEC, MSEC, false));
+	pol.told = 100 * USEC;
+	KUNIT_EXPECT_EQ(test, VHOST_POLL_FOREVER,
+			vhost_poll_predict(&pol, MSEC, MSEC, MSEC, false));
+	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
+			vhost_poll_predict(&pol, MSEC, MSEC, MSEC, true));
+	/* It costs too much. */
+	pol.told = 101 * USEC;
+	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
+			vhost_poll_predict(&pol, MSEC, MSEC, MSEC, false));
+	/* It can be foreseen, and is spun for once it is near. */
+	pol.told = USEC;
+	pol.margin = 100 * USEC;
+	KUNIT_EXPECT_EQ(test, MSEC + 900 * USEC,
+			vhost_poll_predict(&pol, MSEC, MSEC, MSEC, false));
+	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
+			vhost_poll_predict(&pol, MSEC + 900 * USEC, MSEC, MSEC,
+					   false));
+}
+
+/* As in a VM whose CPUs are not always there. */
+static void where_timers_are_late_it_is_told(struct kunit *test)
+{
+	unsigned int i, n = 1000;
+	struct sim s;
+	u64 oldest;
+
+	sim_init(&s, VHOST_POLL_MODE_ADAPTIVE, false);
+	sim_depth1(&s, 1, MSEC, 10 * MSEC);
+	for (i = 0; i < n; i++) {
+		s.timer_late = i * 389 % 1000 * USEC;
+		oldest = s.now;
+		sim_wait(&s, oldest + MSEC, oldest, MSEC);
+		vhost_poll_policy_work(&s.pol, 0, s.now);
+	}
+	KUNIT_EXPECT_LT(test, s.spun, n * MSEC * 10 / 100);
+	KUNIT_EXPECT_LT(test, s.late, n * MSEC * 10 / 100);
 }
 
 static void an_outlier_is_not_the_usual(struct kunit *test)
@@ -282,6 +331,8 @@ static struct kunit_case policy_cases[] = {
 	KUNIT_CASE(nothing_wraps),
 	KUNIT_CASE(arrivals_during_a_wait_widen_the_overlap),
 	KUNIT_CASE(half_a_wait_is_worth_sleeping),
+	KUNIT_CASE(what_cannot_be_foreseen_is_told),
+	KUNIT_CASE(where_timers_are_late_it_is_told),
 	KUNIT_CASE(an_outlier_is_not_the_usual),
 	{}
 };

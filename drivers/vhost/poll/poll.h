@@ -51,6 +51,7 @@ struct vhost_poll_counters {
  * @away: @cpu is offline; written by the cpuhp callbacks
  * @request: what the thread is asked to do between two rounds
  * @asleep: the thread is about to sleep, or sleeps: see vhost_poller_kick()
+ * @told_at: when it was told to wake up last, about: several may tell it
  *
  * The rest belongs to the thread.
  * @sources: attached, those of one mm in a row
@@ -77,6 +78,7 @@ struct vhost_poller {
 	bool away;
 	struct vhost_poll_request *request;
 	int asleep;
+	u64 told_at;
 
 	struct list_head sources ____cacheline_aligned_in_smp;
 	unsigned int nr_sources;

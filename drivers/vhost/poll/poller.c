@@ -237,7 +237,8 @@ static void poller_sleep(struct vhost_poller *p, u32 mode, u64 until,
 		WRITE_ONCE(p->count.wakeups, p->count.wakeups + 1);
 	p->policy.max_window = NSEC_PER_USEC *
 			       READ_ONCE(vhost_poll_max_window_us);
-	vhost_poll_policy_slept(&p->policy, until, inflight, timed, p->clock);
+	vhost_poll_policy_slept(&p->policy, until, inflight,
+				timed ? 0 : READ_ONCE(p->told_at), p->clock);
 out:
 	WRITE_ONCE(p->asleep, 0);
 	poller_disarm(p);
@@ -366,7 +367,11 @@ void vhost_poller_kick(struct vhost_poller *p)
 {
 	/* Pairs with the barrier in poller_sleep(). */
 	smp_mb();
-	if (READ_ONCE(p->asleep) && xchg(&p->asleep, 0))
+	if (!READ_ONCE(p->asleep))
+		return;
+	/* Before it can run, even where another one wakes it. */
+	WRITE_ONCE(p->told_at, ktime_get_ns());
+	if (xchg(&p->asleep, 0))
 		wake_up_process(p->task);
 }
 
