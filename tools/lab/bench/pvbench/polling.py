@@ -23,8 +23,8 @@ READ = fio.Op("randread", 4 * fio.KIB)
 REST_US = 250_000
 # In rounds, the candidates by turns: such a read differs more from one minute to the
 # next than from one candidate to the next.
-REST_ROUNDS = 4
-REST_SECS = 10
+REST_ROUNDS = 3
+REST_SECS = 8
 IDLE_AFTER = 1
 # So long that the gates' own exits are few a second.
 IDLE_SECS = 10
