@@ -266,8 +266,10 @@ static void timer_looks(struct pvblk_vq *vq, bool waiting)
 	if (waiting)
 		count_crowded(vq);
 	n = look_once(vq, &done, false);
-	if (waiting || (!n && !vq->inflight))
+	if (waiting)
 		let_go(vq, CROWDED);
+	else if (!n && !vq->inflight)
+		let_go(vq, IDLE);
 	spin_unlock(&vq->lock);
 	pvblk_finish(&done);
 }

@@ -234,13 +234,13 @@ def brief(row):
 
 def measure(env, secs, emit, say):
     """All rows; how many guests failed."""
-    todo = list(boots(os.cpu_count()))
-    if not todo:
+    guests = list(boots(os.cpu_count()))
+    if not guests:
         raise Unavailable("the poller needs a CPU besides the guest's")
     failed = 0
     with NullBlk() as null, Kernel() as kernel:
         env.device = null.path
-        for vcpus, idle_loop in todo:
+        for vcpus, idle_loop in guests:
             here = [c for c in CANDIDATES if c.idle_loop == idle_loop]
             todo = [(c, what) for what in ["row", *["rested"] * REST_ROUNDS] for c in here]
             rows = {}

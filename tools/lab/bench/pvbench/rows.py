@@ -100,7 +100,7 @@ POLLING_HEADINGS = (
 def polling_cells(row):
     """A row of polling.json as text, see polling.py."""
     alone, beside, idle = (row[k] for k in ("alone", "beside", "idle"))
-    rested = [r["lat_us"]["p50"] for r in row["rested"]]
+    rested = rested_p50s(row)
     return (
         row["who"],
         str(row["vcpus"]),
@@ -114,10 +114,10 @@ def polling_cells(row):
         f"{beside['share']:.0%}",
         number(idle["exits"] / idle["window_s"]),
         number(idle["vcpu_cpu_us"] / idle["window_s"] / 1e4),
-        f"{rested_p50(row):,.0f} ({min(rested):,.0f} to {max(rested):,.0f})",
+        f"{statistics.median(rested):,.0f} ({min(rested):,.0f} to {max(rested):,.0f})",
     )
 
 
-def rested_p50(row):
-    """The median of the rounds' medians."""
-    return statistics.median(r["lat_us"]["p50"] for r in row["rested"])
+def rested_p50s(row):
+    """The median of each round."""
+    return [r["lat_us"]["p50"] for r in row["rested"]]
