@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The rows on a terminal."""
 
+from pvbench import modes
 from pvbench.rows import (
     COUNTS,
     HAVE_IDLE,
@@ -81,26 +82,45 @@ def render_polling(doc):
     return "\n".join([*head(doc["machine"]), title, *ruled(table)])
 
 
-MODES_HEADINGS = ("backend", "mode", "asked for", "depth", "IOPS", "CPU %", "p50 µs", "p99 µs")
+MODES_HEADINGS = (
+    "backend",
+    "mode",
+    "asked for",
+    "depth",
+    "IOPS",
+    "busy's",
+    "CPU %",
+    "p50 µs",
+    "busy's",
+    "event's",
+    "p99 µs",
+)
+
+
+def mode_cells(row):
+    lat = row["lat_us"]
+    by = {m: {k: f"x{v:.2f}" for k, v in b.items()} for m, b in row.get("beside", {}).items()}
+    none = {"iops": "", "p50": ""}
+    return (
+        row["backend"],
+        row["mode"],
+        modes.asked(row["target_iops"]),
+        str(row["depth"]),
+        f"{row['iops']:,.0f}",
+        by.get("busy", none)["iops"],
+        f"{row['cpu_pct']:.2f}",
+        f"{lat['p50']:,.0f}",
+        by.get("busy", none)["p50"],
+        by.get("event", none)["p50"],
+        f"{lat['p99']:,.0f}",
+    )
 
 
 def render_modes(doc):
     """modes.json as text."""
-    table = [MODES_HEADINGS]
-    for row in doc["rows"]:
-        lat = row["lat_us"]
-        table.append(
-            (
-                row["backend"],
-                row["mode"],
-                f"{row['target_iops']:,.0f}/s" if row["target_iops"] else "all it can",
-                str(row["depth"]),
-                f"{row['iops']:,.0f}",
-                f"{row['cpu_pct']:.1f}",
-                *(f"{lat[k]:,.0f}" for k in ("p50", "p99")),
-            )
-        )
-    return "\n".join([*head(doc["machine"]), "The poller's modes under load", *ruled(table)])
+    title = "The poller's modes under load (x: by that of busy or event mode in the same round)"
+    table = [MODES_HEADINGS, *map(mode_cells, doc["rows"])]
+    return "\n".join([*head(doc["machine"]), title, *ruled(table)])
 
 
 def render(doc):

@@ -15,7 +15,18 @@ from xml.etree import ElementTree
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from pvbench import counters, fio, page, paths, polling, resume, rows, svg, table  # noqa: E402
+from pvbench import (  # noqa: E402
+    counters,
+    fio,
+    modes,
+    page,
+    paths,
+    polling,
+    resume,
+    rows,
+    svg,
+    table,
+)
 
 HIST = """# event histogram
 #
@@ -315,12 +326,31 @@ class Showing(unittest.TestCase):
         lines = [line for line in text.splitlines() if "/qemu" in line]
         self.assertEqual(len({len(line) for line in lines[:2]}), 1)
 
-    def test_table_of_the_modes(self):
-        row = {"mode": "busy", "backend": "null_blk", "target_iops": 100, "depth": 1}
-        row |= {"ios": 300, "iops": 99.8, "cpu_pct": 4.96, "lat_us": {"p50": 12.4, "p99": 80}}
-        text = table.render_modes({"machine": MACHINE, "rows": [row, {**row, "target_iops": 0}]})
-        self.assertRegex(text, r"null_blk +busy +100/s +1 +100 +5.0 +12 +80")
-        self.assertIn("all it can", text)
+    def test_modes_compare_within_a_round(self):
+        def answer(iops, p50):
+            lat = {"mean": p50, "p50": p50, "p99": 2 * p50}
+            return {"ios": 3 * iops, "iops": iops, "cpu_pct": 4.96, "busy_pct": 1, "lat_us": lat}
+
+        # The machine halves its speed in each round; one mode is always a tenth slower.
+        rounds = [
+            {m: answer(speed * (90 if m == "event" else 100), 12 / speed) for m in modes.MODES}
+            for speed in (4, 2, 1)
+        ]
+        rows = {r["mode"]: r for r in modes.rows_of(rounds, "null_blk", 0, 32)}
+        self.assertEqual(rows["adaptive"]["iops"], 200)
+        self.assertEqual(rows["event"]["beside"]["busy"]["iops"], 0.9)
+        text = table.render_modes({"machine": MACHINE, "rows": [rows["event"]]})
+        self.assertRegex(
+            text, r"null_blk +event +all it can +32 +180 +x0.90 +4.96 +6 +x1.00 +x1.00"
+        )
+
+    def test_table_of_an_idle_poller(self):
+        nothing = {"ios": 0, "iops": 0, "cpu_pct": 0.04, "busy_pct": 0}
+        nothing["lat_us"] = {"mean": 0, "p50": 0, "p99": 0}
+        rounds = [dict.fromkeys(modes.MODES, nothing)] * 3
+        rows = list(modes.rows_of(rounds, "null_blk", modes.IDLE, 1))
+        text = table.render_modes({"machine": MACHINE, "rows": rows})
+        self.assertRegex(text, r"adaptive +nothing +1 +0 +0.04")
 
     def test_page_stands_alone(self):
         doc = {"machine": MACHINE, "rows": [a_row("a<b>/vhost_blk"), a_row()]}
