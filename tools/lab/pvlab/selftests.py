@@ -11,8 +11,9 @@ counting the cases that the programs report.
 
 A directory says by a file `lanes` in which it runs, and by timeout= in
 `settings` how long each of its programs may take.  LAB_DEADLINE (seconds since
-1970): what would start later is skipped.  FULL=1 is handed to the tests, and
-so is PVIO_TEST_NVME, an NVMe disk of the host VM that they may overwrite.
+1970): what would start later is skipped.  FULL=1 is handed to the tests, which
+may take three times as long then, and so is PVIO_TEST_NVME, an NVMe disk of the
+host VM that they may overwrite.
 """
 
 import argparse
@@ -34,6 +35,7 @@ from .paths import LabError
 SELFTESTS = paths.TOP / "tools/testing/selftests"
 OURS = ("vhost_poll", "vhost_blk", "vhost_fs")
 TIMEOUT = 300
+FULL_TAKES = 3
 # The host VM's own, for PVIO_TEST_NVME.
 NVME = "/dev/nvme0n1"
 NVME_BYTES = 96 << 20
@@ -64,7 +66,8 @@ def directories(lane):
 def _timeout(directory):
     settings = directory / "settings"
     found = re.search(r"^timeout=(\d+)", settings.read_text(), re.M) if settings.exists() else None
-    return float(found[1]) if found else TIMEOUT
+    limit = float(found[1]) if found else TIMEOUT
+    return limit * FULL_TAKES if os.environ.get("FULL") else limit
 
 
 def programs(directory):
