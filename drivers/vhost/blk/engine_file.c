@@ -124,29 +124,31 @@ static void file_submit_wait(struct vblk_req *req)
 
 static int file_flush(struct vblk_backend *be)
 {
-	return vfs_fsync(be->file, 1);
-}
+	const struct cred *old = override_creds(be->file->f_cred);
+	int r = vfs_fsync(be->file, 1);
 
-static int file_punch(struct vblk_req *req, const struct vblk_range *range,
-		      int mode)
-{
-	const struct cred *old = override_creds(file_of(req)->f_cred);
-	int r;
-
-	r = vfs_fallocate(file_of(req), mode | FALLOC_FL_KEEP_SIZE,
-			  (loff_t)range->sector << SECTOR_SHIFT,
-			  (loff_t)range->sectors << SECTOR_SHIFT);
 	revert_creds(old);
 	return r;
 }
 
+static int punch(struct vblk_req *req, const struct vblk_range *range, int mode)
+{
+	return vfs_fallocate(file_of(req), mode | FALLOC_FL_KEEP_SIZE,
+			     (loff_t)range->sector << SECTOR_SHIFT,
+			     (loff_t)range->sectors << SECTOR_SHIFT);
+}
+
 static int file_discard(struct vblk_req *req, const struct vblk_range *range)
 {
-	return file_punch(req, range, FALLOC_FL_PUNCH_HOLE);
+	const struct cred *old = override_creds(file_of(req)->f_cred);
+	int r = punch(req, range, FALLOC_FL_PUNCH_HOLE);
+
+	revert_creds(old);
+	return r;
 }
 
 /* For file systems that cannot: zeroes, a page at a time. */
-static int file_zero_pages(struct vblk_req *req, const struct vblk_range *range)
+static int write_zero_pages(struct vblk_req *req, const struct vblk_range *range)
 {
 	loff_t pos = (loff_t)range->sector << SECTOR_SHIFT;
 	size_t left = (size_t)range->sectors << SECTOR_SHIFT;
@@ -167,18 +169,26 @@ static int file_zero_pages(struct vblk_req *req, const struct vblk_range *range)
 	return 0;
 }
 
+static int write_zeroes(struct vblk_req *req, const struct vblk_range *range)
+{
+	int r = -EOPNOTSUPP;
+
+	if (range->flags & VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP)
+		r = punch(req, range, FALLOC_FL_PUNCH_HOLE);
+	if (r == -EOPNOTSUPP)
+		r = punch(req, range, FALLOC_FL_ZERO_RANGE);
+	if (r == -EOPNOTSUPP)
+		r = write_zero_pages(req, range);
+	return r;
+}
+
 static int file_write_zeroes(struct vblk_req *req,
 			     const struct vblk_range *range)
 {
-	bool unmap = range->flags & VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP;
-	int r = -EOPNOTSUPP;
+	const struct cred *old = override_creds(file_of(req)->f_cred);
+	int r = write_zeroes(req, range);
 
-	if (unmap)
-		r = file_punch(req, range, FALLOC_FL_PUNCH_HOLE);
-	if (r == -EOPNOTSUPP)
-		r = file_punch(req, range, FALLOC_FL_ZERO_RANGE);
-	if (r == -EOPNOTSUPP)
-		r = file_zero_pages(req, range);
+	revert_creds(old);
 	return r;
 }
 
