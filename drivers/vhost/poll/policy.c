@@ -24,7 +24,8 @@
  *
  * Where forecasts are off by so much that nothing would be left to sleep, a backend
  * that tells is better waited for by being told, if that costs little beside its
- * service: so what it takes from being told to running is learned, too.
+ * service, and if the next completion is not about to come: so what it takes from
+ * being told to running is learned, too.
  */
 #include <kunit/visibility.h>
 #include <linux/export.h>
@@ -50,6 +51,9 @@
  * is too little of it to be worth the risk of being late.
  */
 #define SLEEP_MARGINS	2
+
+/* What answers within that is always polled for. */
+#define POLLED_FOR	(SLEEP_MIN + SLEEP_MARGINS * MARGIN_FIRST)
 
 /* Being told may add this part to a service that cannot be foreseen. */
 #define TOLD_PART	10
@@ -95,18 +99,25 @@ static void margin_shrink(struct vhost_poll_policy *pol, u64 by)
 	pol->margin = max(pol->margin - min(by, pol->margin), MARGIN_MIN);
 }
 
-/* Whether the whole of a service cannot be foreseen, and being told costs little. */
-static bool rather_told(const struct vhost_poll_policy *pol, u64 service)
+/*
+ * Whether the whole of a service cannot be foreseen, and being told costs little.
+ * Of several requests one is done each time that part of a service has gone by.
+ */
+static bool rather_told(const struct vhost_poll_policy *pol, u64 service,
+			unsigned int inflight)
 {
-	return pol->told && service < SLEEP_MIN + SLEEP_MARGINS * pol->margin &&
-	       service >= TOLD_PART * pol->told;
+	return pol->told && service > POLLED_FOR &&
+	       service < SLEEP_MIN + SLEEP_MARGINS * pol->margin &&
+	       service >= TOLD_PART * pol->told &&
+	       div_u64(service, inflight) >= SLEEP_MIN + pol->told;
 }
 
 /**
  * vhost_poll_predict - when to look for the completion of one source's requests
  * @pol: the poller's policy
  * @now: the time
- * @oldest: when the oldest request was given to the backend
+ * @inflight: how many of its requests the backend has, at least one
+ * @oldest: when the oldest of them was given to it
  * @service: how long one takes; 0 if that is not known
  * @polled: nobody tells when one is done
  *
@@ -114,7 +125,8 @@ static bool rather_told(const struct vhost_poll_policy *pol, u64 service)
  * VHOST_POLL_FOREVER if it is so late that waiting to be told is better.
  */
 u64 vhost_poll_predict(const struct vhost_poll_policy *pol, u64 now,
-		       u64 oldest, u64 service, bool polled)
+		       unsigned int inflight, u64 oldest, u64 service,
+		       bool polled)
 {
 	u64 age = now > oldest ? now - oldest : 0;
 	u64 wait, late;
@@ -125,7 +137,7 @@ u64 vhost_poll_predict(const struct vhost_poll_policy *pol, u64 now,
 
 	if (wait >= SLEEP_MIN + SLEEP_MARGINS * pol->margin)
 		return now + wait - pol->margin;
-	if (!polled && rather_told(pol, service))
+	if (!polled && rather_told(pol, service, inflight))
 		return VHOST_POLL_FOREVER;
 	if (late <= service / 8 + SLEEP_MIN)
 		return VHOST_POLL_SPIN;
@@ -248,6 +260,10 @@ void vhost_poll_policy_work(struct vhost_poll_policy *pol,
 			margin_grow(pol);
 		break;
 	case VHOST_POLL_SLEPT_BLIND:
+		if (inflight >= pol->inflight)
+			pol->overlap_window = window_learn(pol->overlap_window,
+							   gap,
+							   pol->max_window);
 		margin_forget(pol);
 		break;
 	}

@@ -63,7 +63,8 @@ struct vhost_poll_policy {
 void vhost_poll_policy_init(struct vhost_poll_policy *pol, u64 max_window,
 			    u64 now);
 u64 vhost_poll_predict(const struct vhost_poll_policy *pol, u64 now,
-		       u64 oldest, u64 service, bool polled);
+		       unsigned int inflight, u64 oldest, u64 service,
+		       bool polled);
 u64 vhost_poll_decide(struct vhost_poll_policy *pol, unsigned int mode, u64 now,
 		      const struct vhost_poll_outlook *out);
 void vhost_poll_policy_slept(struct vhost_poll_policy *pol, u64 until,

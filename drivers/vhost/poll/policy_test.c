@@ -47,8 +47,9 @@ static void sim_wait(struct sim *s, u64 event, u64 oldest, u64 service)
 		out.inflight = !!oldest;
 		out.wake_at = VHOST_POLL_FOREVER;
 		if (oldest && !(told && s->mode == VHOST_POLL_MODE_EVENT))
-			out.wake_at = vhost_poll_predict(&s->pol, s->now, oldest,
-							 service, s->polled);
+			out.wake_at = vhost_poll_predict(&s->pol, s->now, 1,
+							 oldest, service,
+							 s->polled);
 		until = vhost_poll_decide(&s->pol, s->mode, s->now, &out);
 		if (until == VHOST_POLL_SPIN) {
 			s->spun += TICK;
@@ -191,9 +192,9 @@ static void fast_backend_is_spun_for(struct kunit *test)
 
 	vhost_poll_policy_init(&pol, WINDOW, MSEC);
 	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
-			vhost_poll_predict(&pol, MSEC, MSEC, 10 * USEC, false));
+			vhost_poll_predict(&pol, MSEC, 1, MSEC, 10 * USEC, false));
 	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
-			vhost_poll_predict(&pol, MSEC, MSEC, 0, true));
+			vhost_poll_predict(&pol, MSEC, 1, MSEC, 0, true));
 }
 
 static void stuck_backend_is_not_spun_for(struct kunit *test)
@@ -203,9 +204,9 @@ static void stuck_backend_is_not_spun_for(struct kunit *test)
 
 	vhost_poll_policy_init(&pol, WINDOW, MSEC);
 	KUNIT_EXPECT_EQ(test, VHOST_POLL_FOREVER,
-			vhost_poll_predict(&pol, now, MSEC, 10 * USEC, false));
+			vhost_poll_predict(&pol, now, 1, MSEC, 10 * USEC, false));
 	KUNIT_EXPECT_EQ(test, now + MSEC,
-			vhost_poll_predict(&pol, now, MSEC, 10 * USEC, true));
+			vhost_poll_predict(&pol, now, 1, MSEC, 10 * USEC, true));
 }
 
 /* Clocks of other CPUs may be behind; owners may say anything. */
@@ -216,8 +217,8 @@ static void nothing_wraps(struct kunit *test)
 
 	vhost_poll_policy_init(&pol, WINDOW, 10 * MSEC);
 	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
-			vhost_poll_predict(&pol, MSEC, 2 * MSEC, 0, true));
-	out.wake_at = vhost_poll_predict(&pol, MSEC, MSEC, U64_MAX, true);
+			vhost_poll_predict(&pol, MSEC, 1, 2 * MSEC, 0, true));
+	out.wake_at = vhost_poll_predict(&pol, MSEC, 1, MSEC, U64_MAX, true);
 	KUNIT_EXPECT_GT(test, out.wake_at, MSEC);
 	vhost_poll_decide(&pol, VHOST_POLL_MODE_ADAPTIVE, MSEC, &out);
 	vhost_poll_policy_work(&pol, 0, MSEC);
@@ -239,6 +240,21 @@ static void arrivals_during_a_wait_widen_the_overlap(struct kunit *test)
 	KUNIT_EXPECT_LT(test, pol.overlap_window, 30 * USEC);
 }
 
+static void so_do_arrivals_while_it_waits_to_be_told(struct kunit *test)
+{
+	struct vhost_poll_policy pol;
+
+	vhost_poll_policy_init(&pol, WINDOW, MSEC);
+	vhost_poll_policy_slept(&pol, VHOST_POLL_FOREVER, 1, MSEC + 20 * USEC,
+				MSEC + 30 * USEC);
+	vhost_poll_policy_work(&pol, 0, MSEC + 30 * USEC);
+	KUNIT_EXPECT_EQ(test, pol.overlap_window, 0);
+	vhost_poll_policy_slept(&pol, VHOST_POLL_FOREVER, 1, MSEC + 50 * USEC,
+				MSEC + 60 * USEC);
+	vhost_poll_policy_work(&pol, 2, MSEC + 60 * USEC);
+	KUNIT_EXPECT_GE(test, pol.overlap_window, 30 * USEC);
+}
+
 static void half_a_wait_is_worth_sleeping(struct kunit *test)
 {
 	struct vhost_poll_policy pol;
@@ -246,10 +262,10 @@ static void half_a_wait_is_worth_sleeping(struct kunit *test)
 	vhost_poll_policy_init(&pol, WINDOW, MSEC);
 	pol.margin = 400 * USEC;
 	KUNIT_EXPECT_EQ(test, MSEC + 600 * USEC,
-			vhost_poll_predict(&pol, MSEC, MSEC, MSEC, true));
+			vhost_poll_predict(&pol, MSEC, 1, MSEC, MSEC, true));
 	pol.margin = 500 * USEC;
 	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
-			vhost_poll_predict(&pol, MSEC, MSEC, MSEC, true));
+			vhost_poll_predict(&pol, MSEC, 1, MSEC, MSEC, true));
 }
 
 static void what_cannot_be_foreseen_is_told(struct kunit *test)
@@ -260,23 +276,43 @@ static void what_cannot_be_foreseen_is_told(struct kunit *test)
 	pol.margin = 500 * USEC;
 	/* Nobody knows yet what being told costs. */
 	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
-			vhost_poll_predict(&pol, MSEC, MSEC, MSEC, false));
+			vhost_poll_predict(&pol, MSEC, 1, MSEC, MSEC, false));
 	pol.told = 100 * USEC;
 	KUNIT_EXPECT_EQ(test, VHOST_POLL_FOREVER,
-			vhost_poll_predict(&pol, MSEC, MSEC, MSEC, false));
+			vhost_poll_predict(&pol, MSEC, 1, MSEC, MSEC, false));
 	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
-			vhost_poll_predict(&pol, MSEC, MSEC, MSEC, true));
+			vhost_poll_predict(&pol, MSEC, 1, MSEC, MSEC, true));
 	/* It costs too much. */
 	pol.told = 101 * USEC;
 	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
-			vhost_poll_predict(&pol, MSEC, MSEC, MSEC, false));
+			vhost_poll_predict(&pol, MSEC, 1, MSEC, MSEC, false));
 	/* It can be foreseen, and is spun for once it is near. */
 	pol.told = USEC;
 	pol.margin = 100 * USEC;
 	KUNIT_EXPECT_EQ(test, MSEC + 900 * USEC,
-			vhost_poll_predict(&pol, MSEC, MSEC, MSEC, false));
+			vhost_poll_predict(&pol, MSEC, 1, MSEC, MSEC, false));
 	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
-			vhost_poll_predict(&pol, MSEC + 900 * USEC, MSEC, MSEC,
+			vhost_poll_predict(&pol, MSEC + 900 * USEC, 1, MSEC, MSEC,
+					   false));
+}
+
+/* However little being told costs. */
+static void what_comes_soon_is_spun_for(struct kunit *test)
+{
+	struct vhost_poll_policy pol;
+
+	vhost_poll_policy_init(&pol, WINDOW, MSEC);
+	pol.told = 1;
+	pol.margin = 500 * USEC;
+	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
+			vhost_poll_predict(&pol, MSEC, 1, MSEC, 40 * USEC,
+					   false));
+	KUNIT_EXPECT_EQ(test, VHOST_POLL_FOREVER,
+			vhost_poll_predict(&pol, MSEC, 1, MSEC, 200 * USEC,
+					   false));
+	/* Of so many, one is done every 6 us. */
+	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
+			vhost_poll_predict(&pol, MSEC, 32, MSEC, 200 * USEC,
 					   false));
 }
 
@@ -330,8 +366,10 @@ static struct kunit_case policy_cases[] = {
 	KUNIT_CASE(stuck_backend_is_not_spun_for),
 	KUNIT_CASE(nothing_wraps),
 	KUNIT_CASE(arrivals_during_a_wait_widen_the_overlap),
+	KUNIT_CASE(so_do_arrivals_while_it_waits_to_be_told),
 	KUNIT_CASE(half_a_wait_is_worth_sleeping),
 	KUNIT_CASE(what_cannot_be_foreseen_is_told),
+	KUNIT_CASE(what_comes_soon_is_spun_for),
 	KUNIT_CASE(where_timers_are_late_it_is_told),
 	KUNIT_CASE(an_outlier_is_not_the_usual),
 	{}

@@ -4,10 +4,10 @@
  *
  * Who may touch what.  The list of sources, the mm in use, the policy and the
  * counters are the thread's alone, so a round takes no lock and no atomic
- * operation.  Attach and detach are requests that the asker leaves in
- * @request, one at a time under @control, and waits for; the thread looks
- * there between two rounds.  That is also what makes vhost_poll_detach()
- * return only when no callback of the source runs.
+ * operation but what a source's callback takes.  Attach and detach are requests
+ * that the asker leaves in @request, one at a time under @control, and waits for;
+ * the thread looks there between two rounds.  That is also what makes
+ * vhost_poll_detach() return only when no callback of the source runs.
  *
  * Sleep and wake-up.  The thread sets @asleep, then arms its sources, then
  * sleeps until @asleep is 0 again.  A producer of work makes the work visible,
@@ -123,6 +123,7 @@ static void poller_outlook(struct vhost_poller *p, bool all, u64 now,
 		out->inflight += src->inflight;
 		out->wake_at = min(out->wake_at,
 				   vhost_poll_predict(&p->policy, now,
+						      src->inflight,
 						      src->oldest_ns,
 						      src->service_ns,
 						      src->polled));

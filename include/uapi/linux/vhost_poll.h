@@ -67,7 +67,7 @@ struct vhost_poll_set_mode {
  * struct vhost_poll_stats - VHOST_POLL_GET_STATS
  * @size: in: room; out: what the kernel filled
  * @flags: 0
- * @cpu: where it runs
+ * @cpu: where it runs, or would if that CPU were online: see @state
  * @mode: how it waits now
  * @sources: vrings and devices attached
  * @state: 0 running, 1 its CPU went offline: it sleeps between events on
