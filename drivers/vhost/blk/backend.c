@@ -38,13 +38,21 @@ static bool sleeps_for_io(struct block_device *bdev)
 		vblk_mq_blocks(bdev));
 }
 
+/* A loop device does its I/O for the cgroup that it finds in a request's bio. */
+static bool asks_for_cgroup(const struct vblk_dev *dev,
+			    const struct block_device *bdev)
+{
+	return dev->in_cgroup && bdev->bd_disk->major == LOOP_MAJOR;
+}
+
 static bool mq_serves(struct vblk_dev *dev, struct block_device *bdev,
 		      u32 flags)
 {
 	struct request_queue *q = bdev_get_queue(bdev);
 
 	if (!queue_is_mq(q) || sleeps_for_io(bdev) ||
-	    blk_get_integrity(bdev->bd_disk) || vblk_has_limits(dev, q))
+	    blk_get_integrity(bdev->bd_disk) || vblk_has_limits(dev, q) ||
+	    asks_for_cgroup(dev, bdev))
 		return false;
 	return !q->elevator || flags & VHOST_BLK_BACKEND_BYPASS_SCHEDULER;
 }
@@ -82,6 +90,7 @@ static int choose_engine(struct vblk_dev *dev, struct vblk_backend *be,
 static int open_bdev(struct vblk_backend *be)
 {
 	struct block_device *bdev = I_BDEV(be->file->f_mapping->host);
+	int r;
 
 	if (bdev_is_zoned(bdev))
 		return -EOPNOTSUPP;
@@ -89,10 +98,13 @@ static int open_bdev(struct vblk_backend *be)
 	if (bdev_read_only(bdev))
 		be->read_only = true;
 	be->nowait = bdev_nowait(bdev) && !sleeps_for_io(bdev);
-	/* Requests go past the host's page cache of the device. */
-	sync_blockdev(bdev);
+	/*
+	 * Requests go past the host's page cache of the device.  What it cannot
+	 * write would come over the guest's data later, or be missing from it.
+	 */
+	r = sync_blockdev(bdev);
 	invalidate_bdev(bdev);
-	return 0;
+	return r;
 }
 
 static int open_file(struct vblk_dev *dev, struct vblk_backend *be,

@@ -244,6 +244,7 @@ void vblk_replace_backend(struct vblk_dev *dev, struct vblk_backend *be)
 	settle(dev);
 	/* Pairs with the acquire in vblk_flush(). */
 	smp_store_release(&dev->backend, be);
+	WRITE_ONCE(dev->engine_id, be ? be->engine_id : VHOST_BLK_ENGINE_AUTO);
 	mutex_unlock(&dev->flush_lock);
 	if (old && !old->used)
 		vblk_backend_put(old);

@@ -81,6 +81,14 @@
  * taken, reads and writes neither.
  */
 #define VBLK_MAX_RANGING	64
+/*
+ * Pages that requests of a vring hold, as often as they hold them: with more than
+ * this, nothing is taken.  So many, by VHOST_BLK_MAX_VRINGS, are far from what the
+ * counter of one page can bear, if a guest offers one page again and again.  A pin
+ * is 1,024 references there, so it counts more.
+ */
+#define VBLK_MAX_HELD		16384
+#define VBLK_PIN_HOLDS		4
 /* Bounce buffers of a vring: with more than this, nothing is taken. */
 #define VBLK_BOUNCE_BYTES	(16 * 1024 * 1024)
 /* How long a full backend is asked again before a worker queues for it. */
@@ -89,6 +97,8 @@
 /* How often, while the poller has nothing else to do. */
 #define VBLK_RETRY_NS		NSEC_PER_MSEC
 #define VBLK_PAGE_BATCH		64
+/* Where the poller's is, while there is none. */
+#define VBLK_NO_CPU		(~0U)
 
 struct vblk_backend;
 struct vblk_req;
@@ -203,11 +213,16 @@ enum vblk_state {
 
 /*
  * struct vblk_req - one request, the slot of its head
+ *
+ * What end_io writes is in the first line: a completion on another CPU takes that
+ * one from the poller and no other.
+ *
  * @done: on vring->done or vring->reaped
- * @node: on vring->pending, inflight or finished
  * @next: merged into the same command, the leader first
+ * @node: on vring->pending, inflight or finished
  * @tail: of a leader: the last one
  * @in_bytes: room for data that the device writes
+ * @held: what it adds to vring->held
  * @cmd_bytes: @cmd_segs: of a leader: the whole command
  * @bvec: @nr_bvec: what the backend sees
  * @guest: @nr_guest: the guest's pages where @bvec is a bounce buffer
@@ -218,26 +233,11 @@ enum vblk_state {
  */
 struct vblk_req {
 	struct llist_node done;
-	struct list_head node;
 	struct vblk_vring *vring;
-	struct vblk_bind *bind;
 	struct vblk_req *next;
-	struct vblk_req *tail;
-
-	u64 sector;
-	u64 taken_ns;
-	u64 aside_ns;
-	u64 submit_ns;
 	u64 done_ns;
-	void __user *status_addr;
-	u32 type;
-	u32 bytes;
-	u32 in_bytes;
-	u32 cmd_bytes;
-	u32 hctx;
-	u16 cmd_segs;
-	u16 cmd_reqs;
-	u16 head;
+	u64 submit_ns;
+	struct list_head node;
 	u8 state;
 	u8 status;
 	u8 hold;
@@ -247,8 +247,23 @@ struct vblk_req {
 	bool released;
 	bool in_worker;
 
+	struct vblk_bind *bind;
+	struct vblk_req *tail;
+	u64 sector;
+	u64 taken_ns;
+	u64 aside_ns;
+	void __user *status_addr;
+	u32 type;
+	u32 bytes;
+	u32 in_bytes;
+	u32 cmd_bytes;
+	u32 hctx;
+	u16 cmd_segs;
+	u16 cmd_reqs;
+	u16 head;
 	u16 nr_segs;
 	u16 nr_ranges;
+	u32 held;
 	u32 nr_bvec;
 	u32 nr_guest;
 	u32 max_bvec;
@@ -266,6 +281,11 @@ struct vblk_req {
 	};
 	struct bio_vec inline_bvec[VBLK_INLINE_BVECS];
 };
+
+#ifdef CONFIG_SMP
+static_assert(offsetof(struct vblk_req, done) == 0);
+static_assert(offsetofend(struct vblk_req, again) <= SMP_CACHE_BYTES);
+#endif
 
 struct vblk_counters {
 	u64 reads;
@@ -294,6 +314,7 @@ struct vblk_counters {
  *
  * Written by ioctls, read by all:
  * @poller: set by VHOST_BLK_SET_VRING, under the device's mutex
+ * @poller_cpu: its CPU, for who reads counters without that mutex
  * @next_bind: while backend or pins are replaced, under the device's mutex
  *
  * Written by whoever holds the mutex, which is the poller nearly always:
@@ -305,16 +326,17 @@ struct vblk_counters {
  * @large: the one request of more than VBLK_MAX_BYTES; @large_bvec is its vector
  * @nr_in_workers: of @nr_inflight, those that workers have
  * @nr_ranging: of those, discards and write-zeroes
+ * @held: see VBLK_MAX_HELD
  * @round_descs: descriptors read in this round
  * @to_come: requests that this round may still take
  * @reaped: completed by this round itself
  * @chosen: where requests of a type go in the round that began at @round
+ * @reaper: who is in a round now: takes @done without being woken, and its own
+ *	completions by @reaped.  Only tasks ask, and few but the poller do.
  * @bounced: bytes of bounce buffers; workers add to it
  *
  * Where end_io looks:
  * @done: pushed by end_io, taken by whoever holds the mutex
- * @reaper: who is in a round now: takes @done without being woken, and its own
- *	completions by @reaped
  * @stopping: @drain waits for @done
  *
  * Written by kicks: what comes after.
@@ -324,6 +346,7 @@ struct vblk_vring {
 	struct vblk_dev *dev;
 	unsigned int index;
 	struct vhost_poller *poller;
+	u32 poller_cpu;
 	u32 hctx_wanted;
 	struct mm_struct *mm;
 	struct vblk_bind *next_bind;
@@ -341,12 +364,14 @@ struct vblk_vring {
 	unsigned int nr_in_workers;
 	unsigned int nr_ranging;
 	unsigned int nr_polled;
+	unsigned int held;
 	unsigned int round_descs;
 	unsigned int to_come;
 	struct list_head pending;
 	struct list_head inflight;
 	struct list_head finished;
 	u64 now;
+	struct task_struct *reaper;
 	struct llist_head reaped;
 	struct {
 		u64 round;
@@ -362,7 +387,6 @@ struct vblk_vring {
 	atomic_t bounced;
 
 	struct llist_head done ____cacheline_aligned_in_smp;
-	struct task_struct *reaper;
 	bool stopping;
 
 	atomic64_t kicks ____cacheline_aligned_in_smp;
@@ -376,6 +400,7 @@ struct vblk_vring {
 #ifdef CONFIG_SMP
 static_assert(VBLK_LINE_OF(done) == VBLK_LINE_OF(stopping));
 static_assert(VBLK_LINE_OF(done) > VBLK_LINE_OF(bounced));
+static_assert(VBLK_LINE_OF(done) > VBLK_LINE_OF(reaper));
 static_assert(VBLK_LINE_OF(kicks) > VBLK_LINE_OF(stopping));
 static_assert(VBLK_LINE_OF(running) > VBLK_LINE_OF(src.node));
 static_assert(VBLK_LINE_OF(src.inflight) > VBLK_LINE_OF(src.poller));
@@ -383,11 +408,13 @@ static_assert(VBLK_LINE_OF(src.inflight) > VBLK_LINE_OF(src.poller));
 
 /*
  * struct vblk_dev - an open /dev/vhost-blk
- * @vdev: its nvqs is how many of @vrings there are
+ * @vdev: its nvqs is how many of @vrings there are; it and they only grow, until
+ *	the file is closed
  * @features: negotiated; for vrings to come
  * @replaced: backends that were, and are not flushed; see bind.c
  * @flush_failed: one of them could not be; the guest's next flush says so
  * @flush_owed: one of the two; read without the lock
+ * @engine_id: of @backend, for who reads counters without the mutex
  * @css: @memcg: the owner's, for block I/O and memory of workers
  * @in_cgroup: @css is not that of the root, which has no limits
  * @wq: workers of requests
@@ -407,6 +434,7 @@ struct vblk_dev {
 	struct workqueue_struct *wq;
 	struct workqueue_struct *ring_wq;
 	u64 features;
+	u32 engine_id;
 	bool writeback;
 	struct cgroup_subsys_state *css;
 	struct mem_cgroup *memcg;
@@ -497,7 +525,8 @@ static inline bool vblk_engine_busy(const struct vblk_vring *vring)
 /* What is in flight comes back first, and wakes the poller when it does. */
 static inline bool vblk_full(const struct vblk_vring *vring)
 {
-	return vring->large || vring->nr_ranging >= VBLK_MAX_RANGING ||
+	return vring->large || vring->held >= VBLK_MAX_HELD ||
+	       vring->nr_ranging >= VBLK_MAX_RANGING ||
 	       atomic_read(&vring->bounced) > VBLK_BOUNCE_BYTES;
 }
 

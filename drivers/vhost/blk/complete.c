@@ -75,7 +75,7 @@ void vblk_req_end(struct vblk_req *req, u8 status)
 	 * was polled for was found at its beginning, and nobody waits for what
 	 * an engine does within submit().
 	 */
-	if (READ_ONCE(vring->reaper) == current && in_task()) {
+	if (in_task() && READ_ONCE(vring->reaper) == current) {
 		req->done_ns = vring->now;
 		trace_vhost_blk_backend_done(req);
 		__llist_add(&req->done, &vring->reaped);
@@ -87,7 +87,7 @@ void vblk_req_end(struct vblk_req *req, u8 status)
 	/* The vring stays until after a grace period, the request may not. */
 	rcu_read_lock();
 	first = llist_add(&req->done, &vring->done);
-	if (first && READ_ONCE(vring->reaper) != current) {
+	if (first) {
 		vhost_poll_wake(&vring->src);
 		/* Pairs with the barrier in wait_event(): llist_add() is one. */
 		if (READ_ONCE(vring->stopping))
@@ -167,6 +167,7 @@ static void do_work(struct vblk_req *req)
 		vblk_backend_put(be);
 		return;
 	}
+	trace_vhost_blk_submit(req, be->engine_id, VHOST_BLK_HCTX_AUTO);
 	if (req->type == VIRTIO_BLK_T_FLUSH)
 		status = vblk_flush(req) ? VIRTIO_BLK_S_IOERR :
 					   VIRTIO_BLK_S_OK;
@@ -274,6 +275,7 @@ static void retire(struct vblk_req *req)
 	req->bind = NULL;
 	if (req->vring->large == req)
 		req->vring->large = NULL;
+	req->vring->held -= req->held;
 	req->state = VBLK_FREE;
 	vblk_bind_put(bind);
 }

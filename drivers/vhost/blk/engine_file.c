@@ -102,12 +102,19 @@ static bool notes_atime(const struct file *file)
 	return inode->i_op->update_time || inode->i_sb->s_op->dirty_inode;
 }
 
+/* The second: who watches the file may be asked first, and take his time. */
+static bool may_wait(const struct file *file)
+{
+	return !(file->f_mode & FMODE_NOWAIT) ||
+	       FMODE_FSNOTIFY_PERM(file->f_mode) || notes_atime(file);
+}
+
 static int file_submit(struct vblk_req *req)
 {
 	const struct file *file = file_of(req);
 
 	if (vblk_is_write(req) || file->f_flags & O_DIRECT ||
-	    !(file->f_mode & FMODE_NOWAIT) || notes_atime(file))
+	    may_wait(file))
 		return -EBUSY;
 	set_iocb(req, IOCB_NOWAIT | IOCB_NOIO);
 	do_io(req);

@@ -218,7 +218,7 @@ static enum rq_end_io_ret mq_end_io(struct request *rq, blk_status_t error)
 	return RQ_END_IO_FREE;
 }
 
-/* bio by bio, without a blkg: nothing below looks for one in a request. */
+/* bio by bio, without a blkg: who looks for one in a request gets no such engine. */
 static void set_bio(struct vblk_req *req, blk_opf_t opf, sector_t start)
 {
 	bio_init(&req->bio, NULL, req->bvec, req->nr_bvec, opf);
@@ -341,6 +341,11 @@ static int issue(struct vblk_vring *vring, struct vblk_req *lead,
 {
 	blk_status_t status;
 
+	/*
+	 * With a scheduler bypassed, and the queue stopped, it is inserted after
+	 * all; merged into another one there, its end_io would never be called.
+	 */
+	rq->cmd_flags |= REQ_NOMERGE;
 	set_request(rq, lead);
 	vring->hctx_used = rq->mq_hctx->queue_num;
 	trace_vhost_blk_submit(lead, VHOST_BLK_ENGINE_MQ, vring->hctx_used);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /dev/vhost-blk: the character device.  Everything here runs under the
- * device's mutex, in the order the user calls it; see blk.h for the rest.
+ * /dev/vhost-blk: the character device.  Everything here but the counters runs
+ * under the device's mutex, in the order the user calls it; see blk.h for the rest.
  */
 #include <linux/cgroup.h>
 #include <linux/compat.h>
@@ -234,7 +234,8 @@ static int add_vring(struct vblk_dev *dev)
 	}
 	dev->vrings[index] = vring;
 	dev->vqs[index] = &vring->vq;
-	dev->vdev.nvqs = index + 1;
+	/* Pairs with the acquire in vblk_get_stats(). */
+	smp_store_release(&dev->vdev.nvqs, index + 1);
 	return 0;
 }
 
@@ -321,6 +322,7 @@ static void forget(struct vblk_dev *dev)
 	set_pins(dev, NULL);
 	vblk_backend_put(dev->backend);
 	dev->backend = NULL;
+	WRITE_ONCE(dev->engine_id, VHOST_BLK_ENGINE_AUTO);
 	put_cgroups(dev);
 }
 
@@ -402,8 +404,6 @@ static long own_ioctl(struct vblk_dev *dev, unsigned int cmd,
 
 	if (cmd == (VHOST_BLK_GET_INFO & ~IOCSIZE_MASK))
 		return get_info(dev, argp);
-	if (cmd == (VHOST_BLK_GET_STATS & ~IOCSIZE_MASK))
-		return vblk_get_stats(dev, argp);
 	r = vhost_dev_check_owner(&dev->vdev);
 	if (r)
 		return r;
@@ -449,14 +449,27 @@ static long ioctl_locked(struct vblk_dev *dev, unsigned int cmd,
 	}
 }
 
+/* One that wanted to arm a vring while vhost had its mutex left it as it was. */
+static void wake_pollers(struct vblk_dev *dev)
+{
+	unsigned int i;
+
+	for (i = 0; i < dev->vdev.nvqs; i++)
+		vhost_poll_wake(&dev->vrings[i]->src);
+}
+
 static long vhost_blk_ioctl(struct file *file, unsigned int cmd,
 			    unsigned long arg)
 {
 	struct vblk_dev *dev = file->private_data;
 	long r;
 
+	/* Others may hold the mutex for as long as a backend takes. */
+	if ((cmd & ~IOCSIZE_MASK) == (VHOST_BLK_GET_STATS & ~IOCSIZE_MASK))
+		return vblk_get_stats(dev, (void __user *)arg);
 	mutex_lock(&dev->vdev.mutex);
 	r = ioctl_locked(dev, cmd, arg);
+	wake_pollers(dev);
 	mutex_unlock(&dev->vdev.mutex);
 	return r;
 }

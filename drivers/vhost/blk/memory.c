@@ -10,9 +10,9 @@
  * behind its address.  Anonymous memory may be copied away from a page that
  * is only referenced (fork, swap), and reclaim takes the buffers of a file
  * system's page that is not pinned, while we make it dirty.  So there the walk
- * is done with FOLL_PIN, under mmap_lock if that is free, and without faults.
- * pin_user_pages_fast() would wait for the lock, and the owner decides who has
- * it for how long.
+ * is done with FOLL_PIN; in the poller under mmap_lock if that is free, and
+ * without faults.  pin_user_pages_fast() would wait for the lock, and the owner
+ * decides who has it for how long.
  *
  * Pinned: the pages of the whole table were pinned when it was set, and
  * belong to the table (struct vblk_pins); a request holds the table.
@@ -143,14 +143,20 @@ static bool any_wants_pin(struct page **pages, int nr)
 
 /* -EXDEV: a reference is not enough for these */
 static int hold_get(unsigned long start, int nr, unsigned int flags,
-		    struct page **pages)
+		    struct page **pages, bool may_sleep)
 {
-	int got = get_user_pages_fast_only(start, nr, flags, pages);
+	int got;
 
+	if (may_sleep)
+		got = get_user_pages_fast(start, nr, flags, pages);
+	else
+		got = get_user_pages_fast_only(start, nr, flags, pages);
 	if (got == nr && !any_wants_pin(pages, nr))
 		return nr;
 	put_pages(pages, got);
-	return got == nr ? -EXDEV : -EAGAIN;
+	if (got == nr)
+		return -EXDEV;
+	return may_sleep ? -EFAULT : -EAGAIN;
 }
 
 static int pin_present(unsigned long start, int nr, unsigned int flags,
@@ -196,7 +202,8 @@ static int map_run(struct vblk_req *req, unsigned long addr, size_t len,
 		int r;
 
 		if (req->hold == VBLK_HOLD_GET)
-			r = hold_get(addr & PAGE_MASK, nr, flags, pages);
+			r = hold_get(addr & PAGE_MASK, nr, flags, pages,
+				     may_sleep);
 		else
 			r = hold_pin(addr & PAGE_MASK, nr, flags, pages,
 				     may_sleep);
@@ -374,14 +381,15 @@ static unsigned int count_pages(struct vblk_span span)
 int vblk_map_data(struct vblk_req *req, struct vblk_span span, bool may_sleep)
 {
 	struct vblk_vring *vring = req->vring;
+	unsigned int nr = count_pages(span);
 	int r;
 
-	r = make_room(req, count_pages(span), may_sleep);
+	r = make_room(req, nr, may_sleep);
 	if (r)
 		return r;
 	if (req->bind->pins)
 		req->hold = VBLK_HOLD_TABLE;
-	else if (may_sleep || vring->pin)
+	else if (vring->pin)
 		req->hold = VBLK_HOLD_PIN;
 	else
 		req->hold = VBLK_HOLD_GET;
@@ -399,11 +407,14 @@ int vblk_map_data(struct vblk_req *req, struct vblk_span span, bool may_sleep)
 	if (r) {
 		unhold_guest(req);
 		req->nr_bvec = 0;
-	} else if (req->bind->backend->bdev) {
+		return r;
+	}
+	if (req->bind->backend->bdev)
 		req->nr_segs = vblk_count_segs(&bdev_get_queue(req->bind->backend->bdev)->limits,
 					       req->bvec, req->nr_bvec);
-	}
-	return r;
+	req->held = req->hold == VBLK_HOLD_PIN ? nr * VBLK_PIN_HOLDS : nr;
+	vring->held += req->held;
+	return 0;
 }
 
 /* As bio_check_pages_dirty() has it: what is dirty already needs no lock. */

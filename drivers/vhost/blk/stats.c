@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counters of a vring.  They are written under its mutex and read without: who
- * watches must neither make the poller look elsewhere, nor wait for a worker that
- * holds it in a page fault.  Each only grows, but they may be of different moments.
+ * Counters of a vring.  They are written under its mutex and read without, and
+ * without the device's: who watches must neither make the poller look elsewhere,
+ * nor wait for a worker that holds the one in a page fault, nor for a backend that
+ * the other is held to drain.  Each only grows, but they may be of different moments.
  */
 #include <linux/log2.h>
 #include <linux/nospec.h>
@@ -62,8 +63,7 @@ static void fill(struct vblk_vring *vring, struct vhost_blk_stats *out)
 	 * with the smp_wmb() of vhost_add_used_n().
 	 */
 	smp_rmb();
-	if (vring->poller)
-		out->poller_cpu = vhost_poller_cpu(vring->poller);
+	out->poller_cpu = READ_ONCE(vring->poller_cpu);
 	if (out->engine == VHOST_BLK_ENGINE_MQ)
 		out->hctx = READ_ONCE(vring->hctx_used);
 	out->kicks = atomic64_read(&vring->kicks);
@@ -89,13 +89,13 @@ static void fill(struct vblk_vring *vring, struct vhost_blk_stats *out)
 
 /**
  * vblk_get_stats - VHOST_BLK_GET_STATS
- * @dev: its mutex is held
+ * @dev: the device
  * @argp: struct vhost_blk_stats
  */
 long vblk_get_stats(struct vblk_dev *dev, void __user *argp)
 {
 	struct vhost_blk_stats out = {
-		.hctx = VHOST_BLK_HCTX_AUTO, .poller_cpu = ~0U,
+		.hctx = VHOST_BLK_HCTX_AUTO, .poller_cpu = VBLK_NO_CPU,
 	};
 	u32 size, index;
 	long r;
@@ -110,10 +110,9 @@ long vblk_get_stats(struct vblk_dev *dev, void __user *argp)
 		return -ENOBUFS;
 	out.size = min_t(u32, size, sizeof(out));
 	out.index = index;
-	if (dev->backend)
-		out.engine = dev->backend->engine_id;
-	/* One that was never set up has done nothing. */
-	if (index < dev->vdev.nvqs)
+	out.engine = READ_ONCE(dev->engine_id);
+	/* One that was never set up has done nothing; pairs with add_vring(). */
+	if (index < smp_load_acquire(&dev->vdev.nvqs))
 		fill(dev->vrings[array_index_nospec(index,
 						    VHOST_BLK_MAX_VRINGS)],
 		     &out);

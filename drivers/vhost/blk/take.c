@@ -221,6 +221,7 @@ static void init_req(struct vblk_req *req, struct vblk_chain *chain)
 	req->released = false;
 	req->nr_bvec = 0;
 	req->nr_guest = 0;
+	req->held = 0;
 	req->nr_ranges = 0;
 	req->bvec = req->inline_bvec;
 	req->ranges = NULL;

@@ -241,17 +241,37 @@ static bool try_lock(struct vblk_vring *vring)
 	return true;
 }
 
+/*
+ * In between page faults are off, and that something cannot be reached is no error
+ * yet: the worker tries it again.  vhost would tell the VMM.
+ */
+static struct eventfd_ctx *faults_off(struct vblk_vring *vring)
+{
+	struct eventfd_ctx *error = vring->vq.error_ctx;
+
+	vring->vq.error_ctx = NULL;
+	pagefault_disable();
+	return error;
+}
+
+static void faults_on(struct vblk_vring *vring, struct eventfd_ctx *error)
+{
+	pagefault_enable();
+	vring->vq.error_ctx = error;
+}
+
 static int vring_poll(struct vhost_poll_source *src, int budget)
 {
 	struct vblk_vring *vring = to_vring(src);
+	struct eventfd_ctx *error;
 	int nr = 0;
 
 	if (READ_ONCE(vring->with_worker) || !try_lock(vring))
 		return 0;
 	if (!vring->with_worker) {
-		pagefault_disable();
+		error = faults_off(vring);
 		nr = round_locked(vring, budget);
-		pagefault_enable();
+		faults_on(vring, error);
 	}
 	mutex_unlock(&vring->vq.mutex);
 	return nr;
@@ -287,8 +307,9 @@ static bool arm_locked(struct vblk_vring *vring)
 	if (!vhost_vq_avail_empty(vq->dev, vq) ||
 	    vhost_enable_notify(vq->dev, vq))
 		return true;
+	/* An index that it could not read counts as none new there, here as one. */
 	if (armed(vq))
-		return false;
+		return !vhost_vq_avail_empty(vq->dev, vq);
 	give_to_worker(vring);
 	return true;
 }
@@ -296,17 +317,16 @@ static bool arm_locked(struct vblk_vring *vring)
 static bool vring_arm(struct vhost_poll_source *src)
 {
 	struct vblk_vring *vring = to_vring(src);
+	struct eventfd_ctx *error;
 	bool work = false;
 
-	/* The worker wakes us when it is done. */
-	if (READ_ONCE(vring->with_worker))
+	/* Who has it, worker or ioctl, wakes us when it is done. */
+	if (READ_ONCE(vring->with_worker) || !try_lock(vring))
 		return false;
-	if (!try_lock(vring))
-		return true;
 	if (!vring->with_worker) {
-		pagefault_disable();
+		error = faults_off(vring);
 		work = arm_locked(vring);
-		pagefault_enable();
+		faults_on(vring, error);
 	}
 	mutex_unlock(&vring->vq.mutex);
 	return work;
@@ -315,14 +335,15 @@ static bool vring_arm(struct vhost_poll_source *src)
 static void vring_disarm(struct vhost_poll_source *src)
 {
 	struct vblk_vring *vring = to_vring(src);
+	struct eventfd_ctx *error;
 
 	/* If somebody else has it, take_some() turns them off before it takes. */
 	if (!try_lock(vring))
 		return;
-	pagefault_disable();
+	error = faults_off(vring);
 	if (vring->running && !vring->broken)
 		vhost_disable_notify(vring->vq.dev, &vring->vq);
-	pagefault_enable();
+	faults_on(vring, error);
 	mutex_unlock(&vring->vq.mutex);
 }
 
@@ -332,14 +353,22 @@ static const struct vhost_poll_ops vring_ops = {
 	.disarm	= vring_disarm,
 };
 
-/* Brings in what arm_locked() could not write. */
+/*
+ * Brings in what arm_locked() could not write.  If that cannot be written here
+ * either there is no used ring, and the poller would be back at once.
+ */
 static void touch_ring(struct vblk_vring *vring)
 {
 	struct vhost_virtqueue *vq = &vring->vq;
 
 	if (!vring->running || vring->broken)
 		return;
-	vhost_enable_notify(vq->dev, vq);
+	/* So that it does write: it would not, were they on already. */
+	vhost_disable_notify(vq->dev, vq);
+	if (!vhost_enable_notify(vq->dev, vq) && !armed(vq)) {
+		vblk_malformed(vring, VBLK_NO_USED_RING);
+		vblk_break(vring);
+	}
 	vhost_disable_notify(vq->dev, vq);
 }
 
@@ -421,9 +450,11 @@ static void free_reqs(struct vblk_vring *vring)
 
 static int alloc_reqs(struct vblk_vring *vring)
 {
+	int node = cpu_to_node(vhost_poller_cpu(vring->poller));
 	unsigned int nr = vring->vq.num, i;
 
-	vring->reqs = kvcalloc(nr, sizeof(*vring->reqs), GFP_KERNEL_ACCOUNT);
+	vring->reqs = kvcalloc_node(nr, sizeof(*vring->reqs),
+				    GFP_KERNEL_ACCOUNT, node);
 	if (!vring->reqs)
 		return -ENOMEM;
 	vring->nr_reqs = nr;
@@ -468,6 +499,7 @@ int vblk_vring_set(struct vblk_vring *vring, int poller_fd, u32 hctx,
 		vhost_poll_detach(&vring->src);
 	mutex_lock(&vring->vq.mutex);
 	vring->poller = poller;
+	WRITE_ONCE(vring->poller_cpu, vhost_poller_cpu(poller));
 	vring->hctx_wanted = hctx;
 	vring->src.weight = weight ?: VBLK_WEIGHT;
 	mutex_unlock(&vring->vq.mutex);
@@ -485,6 +517,7 @@ void vblk_vring_drop_poller(struct vblk_vring *vring)
 	if (vring->poller)
 		vhost_poller_put(vring->poller);
 	vring->poller = NULL;
+	WRITE_ONCE(vring->poller_cpu, VBLK_NO_CPU);
 }
 
 static int activate(struct vblk_vring *vring)
@@ -507,6 +540,8 @@ static int activate(struct vblk_vring *vring)
 		goto out;
 	}
 	vhost_disable_notify(vq->dev, vq);
+	/* Else the poller goes by what was outstanding when it was stopped. */
+	publish(vring);
 	vring->broken = false;
 	vring->pin = false;
 	vring->stopping = false;
@@ -596,6 +631,7 @@ void vblk_vring_init(struct vblk_vring *vring, struct vblk_dev *dev,
 {
 	vring->dev = dev;
 	vring->index = index;
+	vring->poller_cpu = VBLK_NO_CPU;
 	vring->hctx_wanted = VHOST_BLK_HCTX_AUTO;
 	vring->hctx_used = VHOST_BLK_HCTX_AUTO;
 	vring->src.weight = VBLK_WEIGHT;

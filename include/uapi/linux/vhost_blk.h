@@ -137,7 +137,7 @@ struct vhost_blk_cache {
  * @index: the vring
  * @hctx: where it submits now, VHOST_BLK_HCTX_AUTO where that has no meaning
  * @engine: enum vhost_blk_engine in use
- * @poller_cpu: CPU of its poller
+ * @poller_cpu: CPU of its poller, ~0 if it has none
  * @inflight: with the backend or a worker now
  * @reads: @writes, @flushes, @discards, @write_zeroes, @get_ids: requests
  * @unsupp: answered UNSUPP
@@ -150,7 +150,7 @@ struct vhost_blk_cache {
  * @kicks: notifications received
  * @calls: interrupts asked for
  * @latency: of requests, from taken to done; bucket i counts those of
- *	[2^i, 2^(i+1)) ns
+ *	[2^i, 2^(i+1)) ns, the last one all that took longer, too
  *
  * Not a snapshot: while the vring is served, they may be of different moments.
  */

@@ -142,6 +142,24 @@ static void limits_want_the_bio_engine(void)
 			.engine = VHOST_BLK_ENGINE_MQ }), -EOPNOTSUPP);
 }
 
+/* It does its I/O for the cgroup of a bio, and those of mq have none. */
+static void a_loop_device_is_the_owners(void)
+{
+	const char *disk;
+	struct rig g;
+
+	backend_need_modules();
+	disk = loop_create(16);
+	rig_open(&g, disk, NULL);
+	EXPECT_EQ(engine_of(&g), VHOST_BLK_ENGINE_MQ);
+	rig_close(&g);
+	cgroup_enter();
+	rig_open(&g, disk, NULL);
+	EXPECT_EQ(engine_of(&g), VHOST_BLK_ENGINE_BIO);
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+}
+
 static void limits_that_come_later_are_respected(void)
 {
 	const char *disk;
@@ -176,6 +194,7 @@ int main(int argc, char **argv)
 		TEST(an_open_device_takes_little_memory),
 		TEST(discards_and_zeroes_are_the_owners),
 		TEST(memory_of_workers_is_the_owners),
+		TEST(a_loop_device_is_the_owners),
 		TEST(limits_want_the_bio_engine),
 		TEST(limits_that_come_later_are_respected),
 	};

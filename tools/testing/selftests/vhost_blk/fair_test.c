@@ -172,12 +172,23 @@ static u64 rounds_with_work(struct rig *g)
 	return st.rounds_hit;
 }
 
-/* Requests of no bytes that are all descriptors. */
+/* Reads into the same place again and again. */
+static struct rig_req *queue_long(struct rig *g, u32 piece)
+{
+	struct rig_req *req = rig_req_new(g, VIRTIO_BLK_T_IN, 0);
+	struct ring_seg seg[LONG];
+	unsigned int i;
+
+	seg[0] = ring_seg(&g->mem, req->hdr, 16, false);
+	for (i = 1; i < LONG - 1; i++)
+		seg[i] = ring_seg(&g->mem, g->data, piece, true);
+	seg[i] = ring_seg(&g->mem, req->status, 1, true);
+	return rig_queue_segs(g, 0, req, seg, LONG, true);
+}
+
 static void descriptors_count_in_a_round(void)
 {
-	struct ring_seg seg[LONG];
-	struct rig_req *req;
-	unsigned int i, j;
+	unsigned int i;
 	struct rig g;
 	u64 before;
 
@@ -185,18 +196,49 @@ static void descriptors_count_in_a_round(void)
 		.mode = VHOST_POLL_MODE_EVENT,
 	});
 	before = rounds_with_work(&g);
-	for (i = 0; i < CHAINS; i++) {
-		req = rig_req_new(&g, VIRTIO_BLK_T_IN, 0);
-		seg[0] = ring_seg(&g.mem, req->hdr, 16, false);
-		for (j = 1; j < LONG - 1; j++)
-			seg[j] = ring_seg(&g.mem, g.data, 0, true);
-		seg[j] = ring_seg(&g.mem, req->status, 1, true);
-		rig_queue_segs(&g, 0, req, seg, LONG, true);
-	}
+	for (i = 0; i < CHAINS; i++)
+		queue_long(&g, 0);
 	rig_kick(&g, 0);
 	rig_wait(&g, 0);
 	EXPECT(rounds_with_work(&g) - before >=
 	       CHAINS * (LONG + 1) / (ROUND_DESCS + LONG + 1));
+	rig_close(&g);
+}
+
+#define HELD	16384	/* pages that a vring may hold, see VBLK_MAX_HELD */
+
+static unsigned int in_flight(struct rig *g)
+{
+	struct vhost_blk_stats st;
+
+	rig_stats(g, 0, &st);
+	return st.inflight;
+}
+
+/* Nothing else stops them: what finds no tag is a worker's. */
+static void what_a_vring_holds_has_a_bound(void)
+{
+	unsigned int bound = HELD / (LONG - 2) + 1, most = 0, now, i;
+	struct rig_req *req[CHAINS];
+	struct rig g;
+
+	backend_need_modules();
+	rig_open(&g, nullb_create(&(struct nullb){
+		.name = "slow", .no_memory = true, .irqmode = 2,
+		.completion_nsec = 50 * 1000 * 1000,
+	}), &(struct rig_opts){ .engine = VHOST_BLK_ENGINE_BIO });
+	for (i = 0; i < CHAINS; i++)
+		req[i] = queue_long(&g, 512);
+	rig_kick(&g, 0);
+	do {
+		now = in_flight(&g);
+		most = now > most ? now : most;
+	} while (served(&g) < CHAINS);
+	rig_wait(&g, 0);
+	for (i = 0; i < CHAINS; i++)
+		EXPECT_EQ(*req[i]->status, VIRTIO_BLK_S_OK);
+	ktap_msg("at most %u in flight", most);
+	EXPECT_EQ(most, bound);
 	rig_close(&g);
 }
 
@@ -224,6 +266,7 @@ int main(int argc, char **argv)
 		TEST(three_times_the_weight_gets_three_times_the_service),
 		TEST(a_flood_does_not_keep_a_single_request_waiting),
 		TEST(descriptors_count_in_a_round),
+		TEST(what_a_vring_holds_has_a_bound),
 		TEST(both_vrings_of_one_device_are_served),
 	};
 

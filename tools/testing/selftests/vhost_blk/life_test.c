@@ -406,6 +406,53 @@ static void unload_races_with_open(void)
 	EXPECT_EQ(references("vhost_blk"), 0);
 }
 
+static u64 rounds_of(struct rig *g)
+{
+	struct vhost_poll_stats st;
+
+	EXPECT_EQ(poller_stats(g->poller[0], &st), 0);
+	return st.rounds;
+}
+
+static u64 malformed(struct rig *g)
+{
+	struct vhost_blk_stats st;
+
+	rig_stats(g, 0, &st);
+	return st.malformed;
+}
+
+static bool at_rest(struct rig *g)
+{
+	u64 before = rounds_of(g);
+
+	sleep_ms(100);
+	return rounds_of(g) == before;
+}
+
+/* Neither poller nor worker try for ever to turn notifications on in it. */
+static void a_used_ring_that_is_gone_ends_the_service(void)
+{
+	size_t page = sysconf(_SC_PAGESIZE);
+	void *used;
+	struct rig g;
+
+	backend_need_modules();
+	rig_open(&g, nullb_create(&(struct nullb){ .name = "a" }),
+		 &(struct rig_opts){ .mode = VHOST_POLL_MODE_EVENT });
+	rig_check_works(&g, 0, 0);
+	used = (void *)((unsigned long)g.ring[0].vr.used & -page);
+	EXPECT_EQ(mprotect(used, page, PROT_READ), 0);
+	ring_kick_always(&g.ring[0]);
+	while (!malformed(&g))
+		sleep_ms(10);
+	while (!at_rest(&g))
+		;
+	EXPECT_EQ(malformed(&g), 1);
+	EXPECT_EQ(mprotect(used, page, PROT_READ | PROT_WRITE), 0);
+	rig_close(&g);
+}
+
 static void cpu_online(unsigned int cpu, const char *on)
 {
 	char path[96];
@@ -538,6 +585,7 @@ int main(int argc, char **argv)
 		TEST(io_goes_on_when_the_pollers_cpu_goes_offline),
 		TEST(the_module_stays_while_it_is_used),
 		TEST(unload_races_with_open),
+		TEST(a_used_ring_that_is_gone_ends_the_service),
 	};
 
 	return ktap_main(argc, argv, tests, KTAP_COUNT(tests), cleanup);
