@@ -476,9 +476,13 @@ impl VhostUserBackendReqHandlerMut for Session {
                 ..Vring::default()
             };
         }
+        // Rings are now checked without room for EVENT_IDX: the kernel must not use it.
+        self.dev()?
+            .set_features(0)
+            .map_err(|e| fail("the kernel does not forget the features", e))?;
         self.acked = 0;
         self.wce = None;
-        Ok(())
+        self.settle_cache()
     }
 
     fn get_features(&mut self) -> Result<u64> {

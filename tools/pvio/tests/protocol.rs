@@ -243,6 +243,28 @@ fn a_reset_forgets_the_rings() {
     front.close();
 }
 
+/// The device checks its rings as it starts: with EVENT_IDX they are longer.
+#[test]
+fn a_reset_forgets_the_features() {
+    let bench = Bench::new();
+    let (mem, kick) = (memfd(MEM), eventfd());
+    let front = bench.connect();
+    front.negotiate();
+    front.give_memory(&mem);
+    assert!(bench.state().writeback);
+    front.acked(34, &[], &[]);
+    assert_eq!(bench.state().features, 0);
+    assert!(!bench.state().writeback, "nobody said how to flush");
+    let used = FRONT + MEM - (4 + 8 * 64);
+    let addr = [pair(0, 0), words(&[FRONT, used, FRONT + 0x1000, 0])].concat();
+    front.acked(8, &pair(0, 64), &[]);
+    front.acked(9, &addr, &[]);
+    front.acked(12, &words(&[0]), &[kick.as_raw_fd()]);
+    front.acked(18, &pair(0, 1), &[]);
+    assert!(bench.state().rings[&0].running, "without EVENT_IDX it fits");
+    front.close();
+}
+
 /// Cloud Hypervisor reconnects with the available index.
 #[test]
 fn what_was_not_answered_is_served() {

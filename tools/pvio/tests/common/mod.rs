@@ -28,8 +28,9 @@ pub const MEM: u64 = 1 << 20;
 pub const FRONT: u64 = 0x7f00_0000_0000;
 pub const QUEUES: u16 = 4;
 
+const EVENT_IDX: u64 = 1 << 29;
 /// VERSION_1, EVENT_IDX, INDIRECT_DESC, and LOG_ALL, which must not get out.
-const VHOST_FEATURES: u64 = 1 << 32 | 1 << 29 | 1 << 28 | 1 << 26;
+const VHOST_FEATURES: u64 = 1 << 32 | EVENT_IDX | 1 << 28 | 1 << 26;
 /// SEG_MAX, BLK_SIZE, FLUSH, CONFIG_WCE.
 const BLK_FEATURES: u64 = 1 << 2 | 1 << 6 | 1 << 9 | 1 << 11;
 
@@ -76,7 +77,12 @@ impl State {
                 continue;
             };
             let n = u64::from(ring.num);
-            for (at, len) in [(desc, 16 * n), (avail, 4 + 2 * n), (used, 4 + 8 * n)] {
+            let event = if self.features & EVENT_IDX != 0 { 2 } else { 0 };
+            for (at, len) in [
+                (desc, 16 * n),
+                (avail, 4 + 2 * n + event),
+                (used, 4 + 8 * n + event),
+            ] {
                 assert!(self.in_table(at, len), "vring {index} outside the table");
             }
         }
@@ -98,6 +104,7 @@ impl Drop for Fake {
         s.open = false;
         s.regions.clear();
         s.rings.clear();
+        s.features = 0;
         s.note("close".into());
     }
 }
