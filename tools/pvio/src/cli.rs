@@ -70,7 +70,7 @@ pub enum Engine {
     File = 3,
 }
 
-/// The guest's write cache, until it chooses itself.
+/// What a write that is done means to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Cache {
     /// a write is done when the device has it; the guest flushes
@@ -138,7 +138,7 @@ pub struct DiskArgs {
     )]
     pub serial: String,
 
-    /// The write cache, until the guest chooses itself
+    /// The write cache, for as long as the VM lives
     #[arg(long, value_enum, default_value = "writeback", value_name = "MODE")]
     pub cache: Cache,
 }

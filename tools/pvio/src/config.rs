@@ -23,14 +23,17 @@ const BLK_BITS: u64 = (1 << 24) - 1;
 /// not ACCESS_PLATFORM (no IOTLB), not RING_PACKED (vhost has none).
 const RING_BITS: u64 = 1 << 24 | 1 << 27 | 1 << 28 | F_EVENT_IDX | 1 << 32;
 
-/// Offset of `wce` in the configuration space, its one writable byte.
-pub const WCE_OFFSET: usize = 32;
 /// Length of the part of the configuration space that means something.
 pub const LEN: usize = 60;
 
 /// What the front end is offered, given what `vhost` offers and the backend allows.
-pub fn offered(vhost: u64, info: &BlkInfo) -> u64 {
-    (info.features & BLK_BITS) | F_MQ | (vhost & RING_BITS) | F_PROTOCOL
+///
+/// Never CONFIG_WCE: QEMU does not repeat the guest's choice to the next session.
+/// Without FLUSH the kernel writes through.
+pub fn offered(vhost: u64, info: &BlkInfo, writeback: bool) -> u64 {
+    let flush = if writeback { F_FLUSH } else { 0 };
+    let blk = BLK_BITS & !(F_CONFIG_WCE | F_FLUSH) | flush;
+    (info.features & blk) | F_MQ | (vhost & RING_BITS) | F_PROTOCOL
 }
 
 /// Of the features the guest acknowledged, those the kernel has heard of.
@@ -57,7 +60,7 @@ pub fn space(info: &BlkInfo, queues: u16, queue_size: u32, writeback: bool) -> [
     put(24, &[info.physical_block_exp, info.alignment_offset]);
     put(26, &info.min_io_size.to_le_bytes());
     put(28, &info.opt_io_size.to_le_bytes());
-    put(WCE_OFFSET, &[writeback.into()]);
+    put(32, &[writeback.into()]);
     put(34, &queues.to_le_bytes());
     put(36, &info.max_discard_sectors.to_le_bytes());
     put(40, &info.max_discard_seg.to_le_bytes());
@@ -78,13 +81,14 @@ mod tests {
             features: u64::MAX,
             ..Default::default()
         };
-        let f = offered(u64::MAX, &info);
-        for bit in [26, 33, 34, 40] {
+        let f = offered(u64::MAX, &info, true);
+        for bit in [11, 26, 33, 34, 40] {
             assert_eq!(f & (1 << bit), 0, "bit {bit}");
         }
         for bit in [9, 12, 28, 29, 30, 32] {
             assert_ne!(f & (1 << bit), 0, "bit {bit}");
         }
+        assert_eq!(offered(u64::MAX, &info, false), f & !F_FLUSH);
     }
 
     #[test]
@@ -110,7 +114,7 @@ mod tests {
         let c = space(&info, 3, 128, true);
         assert_eq!(c[..2], [2, 1]);
         assert_eq!(c[12], 126);
-        assert_eq!(c[WCE_OFFSET], 1);
+        assert_eq!(c[32], 1);
         assert_eq!(c[34], 3);
         assert_eq!(space(&info, 1, 2, false)[12], 1);
     }

@@ -21,7 +21,7 @@ use vmm_sys_util::ioctl::{
 };
 
 use crate::host;
-use crate::uapi::{self, BlkBackend, BlkCache, BlkInfo, BlkStats, BlkVring, PollCreate, PollStats};
+use crate::uapi::{self, BlkBackend, BlkInfo, BlkStats, BlkVring, PollCreate, PollStats};
 
 /// Path of the block device's control node.
 pub const DEV_BLK: &str = "/dev/vhost-blk";
@@ -67,7 +67,6 @@ pub trait BlkDevice: Send {
     fn info(&self) -> io::Result<BlkInfo>;
     fn stats(&self, index: u32) -> io::Result<BlkStats>;
     fn place_vring(&self, placement: &Placement) -> io::Result<()>;
-    fn set_cache(&self, writeback: bool) -> io::Result<()>;
     fn start(&self, index: u32) -> io::Result<()>;
     fn stop(&self, index: u32) -> io::Result<()>;
 }
@@ -228,15 +227,6 @@ impl BlkDevice for VhostBlk {
         };
         // SAFETY: the kernel reads one vhost_blk_vring, whose size is in it.
         check(unsafe { ioctl_with_ref(&self.file, uapi::nr::VHOST_BLK_SET_VRING(), &vring) })
-    }
-
-    fn set_cache(&self, writeback: bool) -> io::Result<()> {
-        let cache = BlkCache {
-            size: size_of::<BlkCache>() as u32,
-            writeback: writeback.into(),
-        };
-        // SAFETY: the kernel reads one vhost_blk_cache, whose size is in it.
-        check(unsafe { ioctl_with_ref(&self.file, uapi::nr::VHOST_BLK_SET_CACHE(), &cache) })
     }
 
     fn start(&self, index: u32) -> io::Result<()> {

@@ -52,7 +52,7 @@ pub struct Settings {
     pub hctx: Vec<u32>,
     /// Share of a poller's round; 0 is the default.
     pub weight: u32,
-    /// Whether a write is done before it is on the medium.
+    /// Whether a write is done before it is on the medium, and the guest flushes.
     pub writeback: bool,
 }
 
@@ -86,8 +86,6 @@ pub struct Session {
     acked: u64,
     memory: Memory,
     vrings: Vec<Vring>,
-    /// What the guest wrote to `wce`.
-    wce: Option<bool>,
     channel: Option<OwnedFd>,
     peer: Option<i32>,
     peeked: Option<OwnedFd>,
@@ -118,7 +116,6 @@ impl Session {
             acked: 0,
             memory: Memory::default(),
             vrings: vec![Vring::default(); settings.queues.into()],
-            wce: None,
             channel: None,
             peer: None,
             peeked: None,
@@ -141,7 +138,6 @@ impl Session {
         self.size = self.disk.size().map_err(io)?;
         self.info = dev.info().map_err(io)?;
         self.vhost_features = dev.features().map_err(io)?;
-        dev.set_cache(self.settings.writeback).map_err(io)?;
         for index in 0..u32::from(self.settings.queues) {
             let placement = self.placement(index);
             dev.place_vring(&placement)
@@ -168,7 +164,6 @@ impl Session {
         self.dev = None;
         self.memory = Memory::default();
         self.vrings.fill(Vring::default());
-        self.wce = None;
         self.acked = 0;
         self.channel = None;
         self.peeked = None;
@@ -412,20 +407,6 @@ impl Session {
             .set_vring_fd(which, index, raw)
             .map_err(|e| fail("a vring's descriptor", e))
     }
-
-    /// The cache as the guest sees it.
-    fn writeback(&self) -> bool {
-        self.wce.unwrap_or(self.settings.writeback)
-    }
-
-    /// Writes through for a guest that negotiated neither a way to flush nor
-    /// one to choose, as firmware does.
-    fn settle_cache(&mut self) -> Result<()> {
-        let can_flush = self.acked & (config::F_FLUSH | config::F_CONFIG_WCE) != 0;
-        self.dev()?
-            .set_cache(can_flush && self.writeback())
-            .map_err(|e| fail("cannot change the write cache", e))
-    }
 }
 
 fn explain_placement(p: &Placement, e: &io::Error) -> String {
@@ -481,12 +462,15 @@ impl VhostUserBackendReqHandlerMut for Session {
             .set_features(0)
             .map_err(|e| fail("the kernel does not forget the features", e))?;
         self.acked = 0;
-        self.wce = None;
-        self.settle_cache()
+        Ok(())
     }
 
     fn get_features(&mut self) -> Result<u64> {
-        Ok(config::offered(self.vhost_features, &self.info))
+        Ok(config::offered(
+            self.vhost_features,
+            &self.info,
+            self.settings.writeback,
+        ))
     }
 
     fn set_features(&mut self, features: u64) -> Result<()> {
@@ -504,7 +488,6 @@ impl VhostUserBackendReqHandlerMut for Session {
             .set_features(kernel)
             .map_err(|e| fail("the kernel does not take these features", e))?;
         self.acked = features;
-        self.settle_cache()?;
         if features & config::F_PROTOCOL == 0 {
             self.vrings.iter_mut().for_each(|v| v.enabled = true);
         }
@@ -635,23 +618,15 @@ impl VhostUserBackendReqHandlerMut for Session {
     ) -> Result<Vec<u8>> {
         self.info = self.dev()?.info().map_err(|e| fail("device info", e))?;
         let s = &self.settings;
-        let space = config::space(&self.info, s.queues, s.queue_size, self.writeback());
+        let space = config::space(&self.info, s.queues, s.queue_size, s.writeback);
         // Beyond the end there are zeroes; the crate has bounded both numbers.
         let at = |i| space.get(i).copied().unwrap_or(0);
         let start = offset as usize;
         Ok((start..start + size as usize).map(at).collect())
     }
 
-    fn set_config(&mut self, offset: u32, buf: &[u8], _flags: VhostUserConfigFlags) -> Result<()> {
-        let writable = offset as usize == config::WCE_OFFSET && buf.len() == 1;
-        let offered = self.get_features()? & config::F_CONFIG_WCE != 0;
-        match buf {
-            [value @ 0..=1] if writable && offered => {
-                self.wce = Some(*value == 1);
-                self.settle_cache()
-            }
-            _ => Err(refuse("only the write cache can be configured")),
-        }
+    fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
+        Err(refuse("nothing of the configuration can be written"))
     }
 
     fn set_backend_req_fd(&mut self, _backend: Backend) {

@@ -98,15 +98,6 @@ pub struct BlkVring {
     pub pad: u32,
 }
 
-/// `struct vhost_blk_cache`
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-#[allow(missing_docs)]
-pub struct BlkCache {
-    pub size: u32,
-    pub writeback: u32,
-}
-
 /// `struct vhost_blk_stats`
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, Serialize)]
@@ -167,7 +158,6 @@ const _: () = assert!(size_of::<PollCreate>() == 32);
 const _: () = assert!(size_of::<BlkBackend>() == 40);
 const _: () = assert!(size_of::<BlkInfo>() == 88);
 const _: () = assert!(size_of::<BlkVring>() == 24);
-const _: () = assert!(size_of::<BlkCache>() == 8);
 const _: () = assert!(size_of::<BlkStats>() == 408);
 const _: () = assert!(size_of::<PollStats>() == 104);
 
@@ -181,7 +171,6 @@ pub mod nr {
     ioctl_iow_nr!(VHOST_BLK_SET_BACKEND, IOC, 0xB0, BlkBackend);
     ioctl_iowr_nr!(VHOST_BLK_GET_INFO, IOC, 0xB1, BlkInfo);
     ioctl_iow_nr!(VHOST_BLK_SET_VRING, IOC, 0xB2, BlkVring);
-    ioctl_iow_nr!(VHOST_BLK_SET_CACHE, IOC, 0xB3, BlkCache);
     ioctl_iowr_nr!(VHOST_BLK_GET_STATS, IOC, 0xB4, BlkStats);
     ioctl_io_nr!(VHOST_BLK_START, IOC, 0xB5);
     ioctl_io_nr!(VHOST_BLK_STOP, IOC, 0xB6);

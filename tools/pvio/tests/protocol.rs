@@ -182,23 +182,19 @@ fn death_at_any_point_of_the_handshake() {
 }
 
 #[test]
-fn the_write_cache_follows_the_guest() {
-    let bench = Bench::new();
-    let front = bench.connect();
-    front.negotiate();
-    assert!(bench.state().writeback);
-    let wce = |value: u8| [pair(32, 1), pair(0, 0)[..4].to_vec(), vec![value]].concat();
-    front.acked(25, &wce(0), &[]);
-    assert!(!bench.state().writeback);
-    let config = front.ask(24, &[pair(0, 60), vec![0; 64]].concat());
-    assert_eq!(config[12 + 32], 0);
-    assert_eq!(config[12..14], [0, 8], "2048 sectors");
-    front.acked(25, &wce(1), &[]);
-    assert!(bench.state().writeback);
-    // Firmware that negotiates no way to flush.
-    front.acked(2, &words(&[1 << 32 | 1 << 30]), &[]);
-    assert!(!bench.state().writeback);
-    front.close();
+fn the_write_cache_is_not_the_guests_to_choose() {
+    for writeback in [true, false] {
+        let bench = Bench::with_cache(writeback);
+        let front = bench.connect();
+        front.negotiate();
+        let features = bench.state().features;
+        assert_eq!(features & (1 << 11), 0, "CONFIG_WCE");
+        assert_eq!(features & (1 << 9) != 0, writeback, "FLUSH");
+        let config = front.ask(24, &[pair(0, 60), vec![0; 64]].concat());
+        assert_eq!(config[12 + 32], u8::from(writeback));
+        assert_eq!(config[12..14], [0, 8], "2048 sectors");
+        front.close();
+    }
 }
 
 #[test]
@@ -251,10 +247,8 @@ fn a_reset_forgets_the_features() {
     let front = bench.connect();
     front.negotiate();
     front.give_memory(&mem);
-    assert!(bench.state().writeback);
     front.acked(34, &[], &[]);
     assert_eq!(bench.state().features, 0);
-    assert!(!bench.state().writeback, "nobody said how to flush");
     let used = FRONT + MEM - (4 + 8 * 64);
     let addr = [pair(0, 0), words(&[FRONT, used, FRONT + 0x1000, 0])].concat();
     front.acked(8, &pair(0, 64), &[]);
@@ -349,6 +343,7 @@ fn hangs_up_on_what_makes_no_sense() {
         (37, words(&[0, u64::MAX, 2, 0, 0])),
         (38, words(&[0, 1, 2, 3, 4])),
         (25, [pair(0, 1), pair(0, 0)[..4].to_vec(), vec![1]].concat()),
+        (25, [pair(32, 1), vec![0; 5]].concat()), // wce
         (31, words(&[0, 0, 0])),
         (6, words(&[0, 0])),
     ];

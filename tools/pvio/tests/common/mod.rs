@@ -51,7 +51,6 @@ pub struct State {
     pub regions: Vec<(u64, u64, u64)>,
     pub rings: BTreeMap<u32, Ring>,
     pub features: u64,
-    pub writeback: bool,
     pub stats_fail: bool,
     pub log: Vec<String>,
 }
@@ -208,11 +207,6 @@ impl BlkDevice for Fake {
         Ok(())
     }
 
-    fn set_cache(&self, writeback: bool) -> io::Result<()> {
-        self.state().writeback = writeback;
-        Ok(())
-    }
-
     fn start(&self, index: u32) -> io::Result<()> {
         let mut s = self.state();
         let ring = s.ring(index);
@@ -242,6 +236,10 @@ pub struct Bench {
 
 impl Bench {
     pub fn new() -> Self {
+        Self::with_cache(true)
+    }
+
+    pub fn with_cache(writeback: bool) -> Self {
         let image = TempFile::new().unwrap();
         image.as_file().set_len(1 << 20).unwrap();
         let state = Arc::new(Mutex::new(State::default()));
@@ -253,7 +251,7 @@ impl Bench {
             pollers: vec![70, 71],
             hctx: vec![],
             weight: 100,
-            writeback: true,
+            writeback,
         };
         let session = Session::new(disk, settings, opener(&state, &opened)).unwrap();
         Self {
