@@ -29,6 +29,10 @@ pub struct Options {
     pub serial: String,
 }
 
+/// What O_DIRECT reads into.
+#[repr(align(4096))]
+struct Block([u8; 4096]);
+
 /// An open disk.
 pub struct Disk {
     file: File,
@@ -121,11 +125,11 @@ impl Disk {
     }
 
     fn refuse_other_formats(&self) -> Result<(), String> {
-        let mut head = [0u8; 8];
-        let Ok(len) = self.file.read_at(&mut head, 0) else {
+        let mut head = Block([0; 4096]);
+        let Ok(len) = self.file.read_at(&mut head.0, 0) else {
             return Ok(()); // unreadable: the guest will get the error
         };
-        let Some(format) = format_of(&head[..len]) else {
+        let Some(format) = format_of(&head.0[..len]) else {
             return Ok(());
         };
         let name = self.path.display();
@@ -287,6 +291,19 @@ mod tests {
             ..Default::default()
         };
         assert!(Disk::open(f.as_path(), &raw).is_ok());
+    }
+
+    #[test]
+    fn refuses_qcow2_past_the_page_cache() {
+        let f = image(b"QFI\xfb\0\0\0\x03");
+        let direct = Options {
+            direct: true,
+            ..Default::default()
+        };
+        let error = Disk::open(f.as_path(), &direct).err().unwrap();
+        if !error.contains("cannot do --direct") {
+            assert!(error.contains("qcow2"), "{error}");
+        }
     }
 
     #[test]
