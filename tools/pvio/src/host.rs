@@ -121,7 +121,7 @@ pub fn notify_ready() {
         Ok(())
     };
     if let Err(e) = send() {
-        eprintln!("pvio: cannot tell {path} that we are ready: {e}");
+        say!("cannot tell {path} that we are ready: {e}");
     }
 }
 

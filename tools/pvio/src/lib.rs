@@ -22,6 +22,16 @@
 //! | [`host`]    | what /proc and /sys know                                     |
 //! | [`vmm`]     | `pvio args`                                                  |
 
+/// Prints a line to standard error, if somebody is there to read it: eprintln!() panics
+/// once the terminal is gone or the log's disk is full, and a panic takes all disks along.
+#[macro_export]
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), "pvio: {}", format_args!($($text)*));
+    }};
+}
+
 pub mod channel;
 pub mod cli;
 pub mod config;

@@ -7,7 +7,7 @@ fn main() -> ExitCode {
     match pvio::cli::main(std::env::args_os().collect()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(sentence) => {
-            eprintln!("pvio: {sentence}");
+            pvio::say!("{sentence}");
             ExitCode::FAILURE
         }
     }

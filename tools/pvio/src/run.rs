@@ -73,7 +73,7 @@ fn poll_cpus(args: &PollArgs) -> Result<Vec<u32>, String> {
     }
     let online = host::online_cpus().map_err(|e| format!("which CPUs are online? {e}"))?;
     let last = *online.last().ok_or("no CPU is online")?;
-    eprintln!("pvio: polling from CPU {last}, the last one; --poll-cpu chooses another");
+    say!("polling from CPU {last}, the last one; --poll-cpu chooses another");
     Ok(vec![last])
 }
 
@@ -131,8 +131,8 @@ fn describe(name: &str, unit: &Unit, session: &Session) {
         (_, 0) => ", each poller to its CPU's",
         _ => ", any poller to any",
     };
-    eprintln!(
-        "pvio: {name}: {} ({} MiB, engine {engine}, {} hardware contexts, {} polled{reach})",
+    say!(
+        "{name}: {} ({} MiB, engine {engine}, {} hardware contexts, {} polled{reach})",
         unit.path.display(),
         info.capacity / 2048,
         info.nr_hctx,
@@ -204,7 +204,7 @@ fn watch(
     signals: &Signals,
 ) {
     let uevents = Uevents::open()
-        .inspect_err(|e| eprintln!("pvio: new sizes of devices will not be noticed: {e}"))
+        .inspect_err(|e| say!("new sizes of devices will not be noticed: {e}"))
         .ok();
     let mut left = served as u64;
     loop {
@@ -240,8 +240,8 @@ fn look_at_sizes(sessions: &[(String, Shared)]) {
         };
         match session.check_capacity() {
             Ok(None) => {}
-            Ok(Some(size)) => eprintln!("pvio: {name}: the disk has {size} bytes now"),
-            Err(e) => eprintln!("pvio: {name}: its size changed, but {e}"),
+            Ok(Some(size)) => say!("{name}: the disk has {size} bytes now"),
+            Err(e) => say!("{name}: its size changed, but {e}"),
         }
     }
 }

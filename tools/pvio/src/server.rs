@@ -142,7 +142,7 @@ pub fn serve(entrance: Entrance, session: &Shared, name: &str) {
                 // Shut down, and nobody is left who had connected before.
                 Err(e) if e.raw_os_error() == Some(libc::EINVAL) => return,
                 Err(e) => {
-                    eprintln!("pvio: {name}: accept: {e}");
+                    say!("{name}: accept: {e}");
                     // Out of descriptors or memory; ask again, but not at once.
                     std::thread::sleep(std::time::Duration::from_secs(1));
                 }
@@ -155,18 +155,18 @@ pub fn serve(entrance: Entrance, session: &Shared, name: &str) {
 pub fn serve_one(stream: UnixStream, session: &Shared, name: &str) {
     let peer = peer_pid(&stream);
     if let Err(e) = lock(session).begin(peer) {
-        eprintln!("pvio: {name}: {e}");
+        say!("{name}: {e}");
         return;
     }
     match peer {
-        Some(pid) => eprintln!("pvio: {name}: process {pid} connected"),
-        None => eprintln!("pvio: {name}: connected"),
+        Some(pid) => say!("{name}: process {pid} connected"),
+        None => say!("{name}: connected"),
     }
     let why = converse(&stream, session);
     // What was taken must be in the ring before the socket closes: the front
     // end reads the ring then.
     lock(session).end();
-    eprintln!("pvio: {name}: {why}");
+    say!("{name}: {why}");
 }
 
 /// Handles messages; returns why there are no more.

@@ -280,7 +280,7 @@ impl Session {
         self.vring(index)?.known = true;
         if !self.served {
             self.served = true;
-            eprintln!("pvio: {}: serving a guest", self.disk.path.display());
+            say!("{}: serving a guest", self.disk.path.display());
         }
         Ok(())
     }
@@ -309,8 +309,8 @@ impl Session {
         if back == 0 || u32::from(back) > num {
             return Ok(());
         }
-        eprintln!(
-            "pvio: {}: vring {index}: going on {back} requests before where the VMM said, as they \
+        say!(
+            "{}: vring {index}: going on {back} requests before where the VMM said, as they \
              were not answered",
             self.disk.path.display()
         );
@@ -371,7 +371,7 @@ impl Session {
     pub fn stop_all(&mut self) {
         for index in 0..self.vrings.len() as u32 {
             if let Err(e) = self.stop_one(index) {
-                eprintln!("pvio: {}: {e}", self.disk.path.display());
+                say!("{}: {e}", self.disk.path.display());
             }
         }
     }

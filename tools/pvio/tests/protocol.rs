@@ -7,12 +7,25 @@ mod common;
 
 use common::{eventfd, memfd, pair, set_used, words, Bench, FRONT, MEM, QUEUES};
 use std::io::Read;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use pvio::stats::Counted;
+
+#[test]
+fn a_log_that_nobody_reads_ends_nothing() {
+    let (reader, writer) = UnixStream::pair().unwrap();
+    drop(reader);
+    let status = Command::new(env!("CARGO_BIN_EXE_pvio"))
+        .args(["blk", "--socket=/nonexistent/s", "/nonexistent/disk"])
+        .stderr(OwnedFd::from(writer))
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(1), "it failed, and did not panic");
+}
 
 #[test]
 fn offers_nothing_that_is_not_complete() {

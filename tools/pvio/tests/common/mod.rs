@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
 use vhost::vhost_kern::vhost_binding::{vhost_memory_region, vhost_vring_addr};
@@ -226,6 +226,14 @@ impl BlkDevice for Fake {
     }
 }
 
+/// What pvio says, which goes past the capture of cargo test.
+static LOG: LazyLock<File> = LazyLock::new(|| {
+    let log = memfd(0);
+    // SAFETY: no pointers; standard error is everybody's, and stays open.
+    assert_eq!(unsafe { libc::dup2(log.as_raw_fd(), 2) }, 2);
+    log
+});
+
 /// Everything below the socket, without a kernel.
 pub struct Bench {
     pub state: Arc<Mutex<State>>,
@@ -240,6 +248,7 @@ impl Bench {
     }
 
     pub fn with_cache(writeback: bool) -> Self {
+        LazyLock::force(&LOG);
         let image = TempFile::new().unwrap();
         image.as_file().set_len(1 << 20).unwrap();
         let state = Arc::new(Mutex::new(State::default()));
