@@ -17,6 +17,11 @@ use vhost::vhost_kern::vhost_binding::vhost_memory_region;
 use vm_memory::mmap::MmapRegion;
 use vm_memory::FileOffset;
 
+/// For messages to a user whose VMM keeps the guest's memory to itself.
+pub const HOW_TO_SHARE: &str = "give the VMM shared memory (QEMU: \
+    -object memory-backend-memfd,id=mem,size=...,share=on -numa node,memdev=mem; \
+    libvirt: <memoryBacking><source type='memfd'/><access mode='shared'/>)";
+
 /// A region as the front end describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
@@ -81,11 +86,9 @@ impl Memory {
             return Err(refuse("a memory region is longer than its file"));
         }
         if peer.is_some_and(|pid| is_private(pid, &region, &meta)) {
-            return Err(refuse(
-                "the guest's memory is not shared with us: give the VMM shared memory (QEMU: \
-                 -object memory-backend-memfd,id=mem,size=...,share=on -numa node,memdev=mem; \
-                 libvirt: <memoryBacking><source type='memfd'/><access mode='shared'/>)",
-            ));
+            return Err(refuse(&format!(
+                "the guest's memory is not shared with us: {HOW_TO_SHARE}"
+            )));
         }
         let map = MmapRegion::from_file(FileOffset::new(file, region.offset), region.size as usize)
             .map_err(|e| io::Error::other(format!("cannot map guest memory: {e}")))?;

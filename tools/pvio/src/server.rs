@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use vhost::vhost_user::{BackendReqHandler, Error};
 
 use crate::channel;
-use crate::memory::peer_pid;
+use crate::memory::{peer_pid, HOW_TO_SHARE};
 use crate::session::Session;
 
 /// Where front ends come from.
@@ -193,9 +193,10 @@ fn explain(request: u32, error: &Error) -> String {
     match error {
         Error::Disconnected => "disconnected".into(),
         Error::InvalidMessage if request == SET_MEM_TABLE => {
-            "hung up: the VMM sent a memory table without file descriptors; its guest's memory \
-             must be shared (QEMU: -object memory-backend-memfd,...,share=on)"
-                .into()
+            format!(
+                "hung up: the VMM sent a memory table without file descriptors; its guest's \
+                 memory must be shared: {HOW_TO_SHARE}"
+            )
         }
         Error::ReqHandlerError(e) => format!("hung up: {e}"),
         e => format!("hung up: {e} (message {request})"),

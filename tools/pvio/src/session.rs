@@ -33,7 +33,7 @@ use crate::config;
 use crate::disk::Disk;
 use crate::host;
 use crate::kernel::{BlkDevice, Opener, Placement, VringFd};
-use crate::memory::{Memory, Region};
+use crate::memory::{Memory, Region, HOW_TO_SHARE};
 use crate::uapi::{self, BlkInfo, BlkStats};
 
 /// Largest ring the virtio specification allows.
@@ -91,6 +91,7 @@ pub struct Session {
     peeked: Option<OwnedFd>,
     heard: Option<Instant>,
     served: bool,
+    missed_memory: bool,
 }
 
 fn fail(what: &str, e: io::Error) -> Error {
@@ -121,6 +122,7 @@ impl Session {
             peeked: None,
             heard: None,
             served: false,
+            missed_memory: false,
             dev: None,
             disk,
             settings,
@@ -170,6 +172,7 @@ impl Session {
         self.peer = None;
         self.heard = None;
         self.served = false;
+        self.missed_memory = false;
     }
 
     /// A message is about to be handled; `channel` is what peeking found in it.
@@ -265,6 +268,7 @@ impl Session {
             return Ok(());
         };
         if self.memory.is_empty() {
+            self.miss_memory();
             return Ok(());
         }
         let ours = self.our_addresses(index, vring.num, addr)?;
@@ -283,6 +287,16 @@ impl Session {
             say!("{}: serving a guest", self.disk.path.display());
         }
         Ok(())
+    }
+
+    /// QEMU without shared memory sends no table at all, and its guest waits for ever.
+    fn miss_memory(&mut self) {
+        if !std::mem::replace(&mut self.missed_memory, true) {
+            say!(
+                "{}: a vring waits, as the VMM has shared no memory yet: {HOW_TO_SHARE}",
+                self.disk.path.display()
+            );
+        }
     }
 
     /// Has a vring start right behind the last answer that its guest has got.

@@ -101,6 +101,23 @@ fn without_protocol_features_a_kick_starts() {
     front.close();
 }
 
+/// QEMU without shared memory knows no region to send.
+#[test]
+fn says_once_that_memory_is_not_shared() {
+    let bench = Bench::new();
+    let kick = eventfd();
+    for connection in 1..=2 {
+        let front = bench.connect();
+        front.negotiate();
+        front.start_ring(0, 0, &kick);
+        front.start_ring(1, 0, &kick);
+        front.close();
+        let said = bench.said();
+        let hints = said.iter().filter(|l| l.contains("share=on")).count();
+        assert_eq!(hints, connection, "{said:?}");
+    }
+}
+
 #[test]
 fn a_new_table_stops_moves_and_restarts() {
     let bench = Bench::new();

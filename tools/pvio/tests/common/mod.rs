@@ -275,6 +275,16 @@ impl Bench {
         self.state.lock().unwrap()
     }
 
+    /// What was said of this disk, as often as it was.
+    pub fn said(&self) -> Vec<String> {
+        let mut log = vec![0; LOG.metadata().unwrap().len() as usize];
+        LOG.read_exact_at(&mut log, 0).unwrap();
+        let path = self.image.as_path().to_str().unwrap();
+        let log = String::from_utf8(log).unwrap();
+        let ours = log.lines().filter(|line| line.contains(path));
+        ours.map(ToOwned::to_owned).collect()
+    }
+
     pub fn connect(&self) -> Front {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let session = Arc::clone(&self.session);
