@@ -241,7 +241,7 @@ fn look_at_sizes(sessions: &[(String, Shared)]) {
         match session.check_capacity() {
             Ok(None) => {}
             Ok(Some(size)) => say!("{name}: the disk has {size} bytes now"),
-            Err(e) => say!("{name}: its size changed, but {e}"),
+            Err(e) => say!("{name}: looking at its size: {e}"),
         }
     }
 }

@@ -92,6 +92,8 @@ pub struct Session {
     heard: Option<Instant>,
     served: bool,
     missed_memory: bool,
+    /// A VMM whose guest did not run drops the news of a size, and does not ask later.
+    missed_news: bool,
 }
 
 fn fail(what: &str, e: io::Error) -> Error {
@@ -123,6 +125,7 @@ impl Session {
             heard: None,
             served: false,
             missed_memory: false,
+            missed_news: false,
             dev: None,
             disk,
             settings,
@@ -173,6 +176,7 @@ impl Session {
         self.heard = None;
         self.served = false;
         self.missed_memory = false;
+        self.missed_news = false;
     }
 
     /// A message is about to be handled; `channel` is what peeking found in it.
@@ -206,6 +210,11 @@ impl Session {
     pub fn check_capacity(&mut self) -> std::result::Result<Option<u64>, String> {
         let size = self.disk.size().map_err(|e| e.to_string())?;
         if size == self.size {
+            // In the middle of a handshake it would be dropped again.
+            if self.missed_news && self.is_quiet() {
+                self.missed_news = false;
+                self.tell_size()?;
+            }
             return Ok(None);
         }
         // The kernel looks at the size with each request; the rest is for the guest.
@@ -213,11 +222,16 @@ impl Session {
             self.info = dev.info().map_err(|e| e.to_string())?;
         }
         self.size = size;
-        if let Some(channel) = &self.channel {
-            channel::config_changed(channel)
-                .map_err(|e| format!("cannot tell the VMM of the new size: {e}"))?;
-        }
+        self.tell_size()?;
         Ok(Some(size))
+    }
+
+    fn tell_size(&self) -> std::result::Result<(), String> {
+        let Some(channel) = &self.channel else {
+            return Ok(());
+        };
+        channel::config_changed(channel)
+            .map_err(|e| format!("cannot tell the VMM of the disk's size: {e}"))
     }
 
     fn dev(&self) -> Result<&dyn BlkDevice> {
@@ -280,6 +294,7 @@ impl Session {
             .map_err(|e| fail("vring addresses", e))?;
         dev.start(index)
             .map_err(|e| fail("cannot start vring", e))?;
+        self.missed_news |= self.vrings.iter().all(|v| !v.running);
         self.vring(index)?.running = true;
         self.vring(index)?.known = true;
         if !self.served {

@@ -12,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pvio::stats::Counted;
 
@@ -247,6 +248,34 @@ fn a_new_size_reaches_the_front_end() {
     drop(ours);
     bench.image.as_file().set_len(3 << 20).unwrap();
     assert!(bench.session.lock().unwrap().check_capacity().is_err());
+    front.close();
+}
+
+/// One that came while no guest ran is dropped by QEMU.
+#[test]
+fn a_new_size_is_told_again_once_a_guest_runs() {
+    let bench = Bench::new();
+    let (mem, kick) = (memfd(MEM), eventfd());
+    let front = bench.connect();
+    front.negotiate();
+    front.give_memory(&mem);
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    front.acked(21, &[], &[theirs.as_raw_fd()]);
+    let look = || bench.session.lock().unwrap().check_capacity().unwrap();
+    let told = || (&ours).read(&mut [0u8; 24]).unwrap_or(0) / 12;
+    for _ in 0..2 {
+        front.start_ring(0, 0, &kick);
+        front.start_ring(1, 0, &kick);
+        look();
+        assert_eq!(told(), 0, "not into a handshake");
+        std::thread::sleep(Duration::from_millis(250));
+        look();
+        look();
+        assert_eq!(told(), 1);
+        front.base(0);
+        front.base(1);
+    }
     front.close();
 }
 
