@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -147,15 +147,19 @@ fn start(served: Vec<Served>, pollers: Vec<Poller>, signals: &Signals) -> Result
     let mut sockets = Vec::new();
     let mut listeners = Vec::new();
     let mut threads = 0;
-    let ended = EventFd::new(libc::EFD_CLOEXEC | libc::EFD_NONBLOCK)
-        .map_err(|e| format!("cannot make an eventfd: {e}"))?;
+    let event = || {
+        EventFd::new(libc::EFD_CLOEXEC | libc::EFD_NONBLOCK)
+            .map_err(|e| format!("cannot make an eventfd: {e}"))
+    };
+    let (ended, stop) = (event()?, event()?);
     for one in served {
         let tell = ended.try_clone().map_err(|e| e.to_string())?;
+        let stop = stop.try_clone().map_err(|e| e.to_string())?;
         sockets.extend(one.entrance.path().map(ToOwned::to_owned));
         listeners.extend(one.entrance.listener());
         sessions.push((one.name.clone(), Arc::clone(&one.session)));
         let run = move || {
-            server::serve(one.entrance, &one.session, &one.name);
+            server::serve(one.entrance, &one.session, &one.name, &stop);
             drop(tell.write(1)); // cannot fail: nobody counts that far
         };
         let thread = thread::Builder::new().spawn(run);
@@ -169,6 +173,7 @@ fn start(served: Vec<Served>, pollers: Vec<Poller>, signals: &Signals) -> Result
     let printer = Printer::start(counted).map_err(|e| format!("cannot start a thread: {e}"))?;
     host::notify_ready();
     watch(&sessions, &printer, threads, &ended, signals);
+    drop(stop.write(1));
     listeners.iter().for_each(server::shut);
     let_finish_talking(&sessions);
     // Finish what was taken while the front ends still hold on.
@@ -210,8 +215,8 @@ fn watch(
     loop {
         let no_fd = -1; // poll() leaves it out
         let uevent_fd = uevents.as_ref().map_or(no_fd, AsRawFd::as_raw_fd);
-        wait(
-            &[signals.0.as_raw_fd(), ended.as_raw_fd(), uevent_fd],
+        server::wait(
+            [signals.0.as_raw_fd(), ended.as_raw_fd(), uevent_fd],
             LOOK_MS,
         );
         if let Some(uevents) = &uevents {
@@ -244,19 +249,6 @@ fn look_at_sizes(sessions: &[(String, Shared)]) {
             Err(e) => say!("{name}: looking at its size: {e}"),
         }
     }
-}
-
-fn wait(fds: &[RawFd], timeout_ms: i32) {
-    let mut fds: Vec<libc::pollfd> = fds
-        .iter()
-        .map(|fd| libc::pollfd {
-            fd: *fd,
-            events: libc::POLLIN,
-            revents: 0,
-        })
-        .collect();
-    // SAFETY: `fds` is valid for its length. Errors only mean looking early.
-    unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout_ms) };
 }
 
 /// The signals that mean something to us, as something to read.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use vhost::vhost_user::{BackendReqHandler, Error};
+use vmm_sys_util::eventfd::EventFd;
 
 use crate::channel;
 use crate::memory::{peer_pid, HOW_TO_SHARE};
@@ -67,11 +68,12 @@ impl Entrance {
         Ok(Self::Connected(stream))
     }
 
-    /// Another handle on the listening socket, to shut it down.
+    /// Another handle on the listening socket, to [`shut`] it. None for one that was
+    /// inherited: its owner and who comes after us still want it.
     pub fn listener(&self) -> Option<OwnedFd> {
         match self {
-            Self::Listener(listener, _) => listener.try_clone().ok().map(OwnedFd::from),
-            Self::Connected(_) => None,
+            Self::Listener(listener, Some(_)) => listener.try_clone().ok().map(OwnedFd::from),
+            _ => None,
         }
     }
 
@@ -132,15 +134,37 @@ pub fn lock(session: &Shared) -> MutexGuard<'_, Session> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Serves front ends until there can be no more. `name` is for messages.
-pub fn serve(entrance: Entrance, session: &Shared, name: &str) {
+/// Waits for something to read from any of `fds`, and says from which there is.
+pub fn wait<const N: usize>(fds: [RawFd; N], timeout_ms: i32) -> [bool; N] {
+    let mut fds = fds.map(|fd| libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    // SAFETY: `fds` is valid for its length. Errors only mean looking early.
+    unsafe { libc::poll(fds.as_mut_ptr(), N as libc::nfds_t, timeout_ms) };
+    fds.map(|fd| fd.revents != 0)
+}
+
+/// Serves front ends until there can be no more. `name` is for messages; once `stop`
+/// has something to read, nobody is taken from a listener that others have, too.
+pub fn serve(entrance: Entrance, session: &Shared, name: &str, stop: &EventFd) {
+    let stop = stop.as_raw_fd();
     match entrance {
         Entrance::Connected(stream) => serve_one(stream, session, name),
-        Entrance::Listener(listener, _) => loop {
+        Entrance::Listener(listener, path) => loop {
+            if path.is_none() && wait([stop, listener.as_raw_fd()], -1)[0] {
+                return;
+            }
             match listener.accept() {
                 Ok((stream, _)) => serve_one(stream, session, name),
                 // Shut down, and nobody is left who had connected before.
-                Err(e) if e.raw_os_error() == Some(libc::EINVAL) => return,
+                Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+                    if !wait([stop], 0)[0] {
+                        say!("{name}: its socket listens no more: somebody has shut it down");
+                    }
+                    return;
+                }
                 Err(e) => {
                     say!("{name}: accept: {e}");
                     // Out of descriptors or memory; ask again, but not at once.

@@ -6,15 +6,18 @@
 mod common;
 
 use common::{eventfd, memfd, pair, set_used, words, Bench, FRONT, MEM, QUEUES};
-use std::io::Read;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pvio::server::{self, Entrance};
 use pvio::stats::Counted;
+use vmm_sys_util::eventfd::EventFd;
+use vmm_sys_util::tempdir::TempDir;
 
 #[test]
 fn a_log_that_nobody_reads_ends_nothing() {
@@ -184,6 +187,29 @@ fn a_dying_front_end_leaves_nothing_running() {
         assert!(s.log.ends_with(&["stop 3".into(), "close".into()]));
         assert_eq!(bench.opened.load(Ordering::SeqCst), round);
     }
+}
+
+#[test]
+fn an_inherited_listener_outlives_us() {
+    let bench = Bench::new();
+    let dir = TempDir::new().unwrap();
+    let path = dir.as_path().join("s");
+    let owners = UnixListener::bind(&path).unwrap();
+    let fd = owners.try_clone().unwrap().into_raw_fd();
+    let entrance = Entrance::from_fd(fd).unwrap();
+    if let Some(listener) = entrance.listener() {
+        server::shut(&listener);
+    }
+    let stop = EventFd::new(0).unwrap();
+    std::thread::scope(|threads| {
+        threads.spawn(|| server::serve(entrance, &bench.session, "inherited", &stop));
+        let mut served = UnixStream::connect(&path).unwrap();
+        served.write_all(&common::header(1, 1, 0)).unwrap();
+        served.read_exact(&mut [0; 20]).unwrap();
+        stop.write(1).unwrap();
+    });
+    let _later = UnixStream::connect(&path).unwrap();
+    owners.accept().unwrap();
 }
 
 #[test]
