@@ -63,6 +63,17 @@ pub fn max_mem_slots() -> u64 {
         .unwrap_or(DEFAULT)
 }
 
+/// Bytes of memory the host has.
+pub fn memory() -> Option<u64> {
+    mem_total(&fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+fn mem_total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
 /// Says who uses block device `rdev`, as far as /proc and /sys tell.
 pub fn holder_of(rdev: u64) -> Option<String> {
     let id = |rdev| format!("{}:{}", libc::major(rdev), libc::minor(rdev));
@@ -136,6 +147,14 @@ mod tests {
         for bad in ["", "a", "3-1", "1,", "0-4294967295", "-1"] {
             assert_eq!(parse_list(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn knows_the_size_of_memory() {
+        let text = "MemTotal:       16307116 kB\nMemFree:          123 kB\n";
+        assert_eq!(mem_total(text), Some(16307116 << 10));
+        assert_eq!(mem_total("MemFree: 1 kB\n"), None);
+        assert!(memory().is_some());
     }
 
     #[test]

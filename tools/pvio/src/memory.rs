@@ -112,6 +112,11 @@ impl Memory {
         self.regions.len()
     }
 
+    /// Bytes of all regions together.
+    pub fn size(&self) -> u64 {
+        self.regions.iter().map(|m| m.region.size).sum()
+    }
+
     /// True before the first table.
     pub fn is_empty(&self) -> bool {
         self.regions.is_empty()

@@ -39,6 +39,9 @@ use crate::uapi::{self, BlkInfo, BlkStats};
 /// Largest ring the virtio specification allows.
 const MAX_QUEUE_SIZE: u32 = 32768;
 
+/// Most bytes of guest memory that a front end may have mapped.
+const MOST_MEMORY: u64 = 16 << 40;
+
 /// How a disk is presented and served.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -406,9 +409,24 @@ impl Session {
     }
 
     fn map(&self, memory: &mut Memory, r: &VhostUserMemoryRegion, file: File) -> Result<()> {
+        let most = self.most_memory();
+        if memory.size().saturating_add(r.memory_size) > most {
+            return Err(refuse(&format!(
+                "the guest's memory regions have more than {} MiB together, the most pvio takes \
+                 (with --pinned, what the host has)",
+                most >> 20
+            )));
+        }
         memory
             .add(region(r), file, self.peer)
             .map_err(Error::ReqHandlerError)
+    }
+
+    /// A sparse file costs its front end nothing; the address space is all the disks'.
+    fn most_memory(&self) -> u64 {
+        let pinned = self.disk.backend().flags & uapi::BACKEND_PINNED != 0;
+        let host = pinned.then(host::memory).flatten();
+        host.map_or(MOST_MEMORY, |host| host.min(MOST_MEMORY))
     }
 
     fn give_table(&self, memory: &Memory) -> Result<()> {

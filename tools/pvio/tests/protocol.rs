@@ -14,8 +14,10 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pvio::disk::Options;
 use pvio::server::{self, Entrance};
 use pvio::stats::Counted;
+use pvio::uapi::BACKEND_PINNED;
 use vmm_sys_util::eventfd::EventFd;
 use vmm_sys_util::tempdir::TempDir;
 
@@ -168,6 +170,31 @@ fn regions_come_and_go() {
     front.acked(37, &words(&[0, 0, 2 * MEM, FRONT, 0]), &[mem.as_raw_fd()]);
     assert!(bench.state().rings[&0].running);
     front.close();
+}
+
+/// Sparse files: what would be mapped costs the front end nothing.
+#[test]
+fn refuses_more_memory_than_there_can_be() {
+    let pinned = Options {
+        flags: BACKEND_PINNED,
+        ..Default::default()
+    };
+    let size = 9 << 40;
+    let sparse = memfd(size);
+    for (options, fit) in [(Options::default(), 1), (pinned, 0)] {
+        let bench = Bench::with(true, &options);
+        let front = bench.connect();
+        front.negotiate();
+        for n in 0..=fit {
+            let region = words(&[0, n << 44, size, (n << 44) + FRONT, 0]);
+            front
+                .send(37, 1 | 8, &region, &[sparse.as_raw_fd()])
+                .unwrap();
+            let (_, answer) = front.reply().unwrap();
+            assert_eq!(answer == words(&[0]), n < fit, "region {n}");
+        }
+        front.close();
+    }
 }
 
 #[test]

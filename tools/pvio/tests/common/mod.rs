@@ -248,12 +248,16 @@ impl Bench {
     }
 
     pub fn with_cache(writeback: bool) -> Self {
+        Self::with(writeback, &Options::default())
+    }
+
+    pub fn with(writeback: bool, options: &Options) -> Self {
         LazyLock::force(&LOG);
         let image = TempFile::new().unwrap();
         image.as_file().set_len(1 << 20).unwrap();
         let state = Arc::new(Mutex::new(State::default()));
         let opened = Arc::new(AtomicUsize::new(0));
-        let disk = Disk::open(image.as_path(), &Options::default()).unwrap();
+        let disk = Disk::open(image.as_path(), options).unwrap();
         let settings = Settings {
             queues: QUEUES,
             queue_size: 128,
