@@ -265,8 +265,8 @@ impl Session {
         Ok(())
     }
 
-    /// The same, but leaves alone a vring whose memory was just taken away: a
-    /// front end that enlarges a region removes it first.
+    /// The same, but leaves alone a vring whose memory was taken away and is not back
+    /// yet: a front end that enlarges regions removes them first, and adds one by one.
     fn settle_inside(&mut self) -> Result<()> {
         for index in 0..self.vrings.len() as u32 {
             let vring = self.vring(index)?.clone();
@@ -700,7 +700,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         let done = added.and_then(|()| self.give_table(&memory));
         self.memory = memory;
         done?;
-        self.settle()?;
+        self.settle_inside()?;
         Ok(None)
     }
 

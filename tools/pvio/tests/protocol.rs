@@ -164,8 +164,11 @@ fn regions_come_and_go() {
     assert_eq!(bench.state().log, ["table 2"], "hotplug stops nothing");
     front.acked(38, &second, &[]);
     assert!(bench.state().rings[&0].running);
-    // The region of the rings itself: enlarged, so removed and added.
+    // The region of the rings itself: enlarged, so removed and added, after another.
     front.acked(38, &words(&[0, 0, MEM, FRONT, 0]), &[]);
+    assert!(!bench.state().rings[&0].running);
+    let far = words(&[0, 4 * MEM, MEM, FRONT + 4 * MEM, MEM]);
+    front.acked(37, &far, &[mem.as_raw_fd()]);
     assert!(!bench.state().rings[&0].running);
     front.acked(37, &words(&[0, 0, 2 * MEM, FRONT, 0]), &[mem.as_raw_fd()]);
     assert!(bench.state().rings[&0].running);
