@@ -173,6 +173,8 @@ fn start(served: Vec<Served>, pollers: Vec<Poller>, signals: &Signals) -> Result
     let printer = Printer::start(counted).map_err(|e| format!("cannot start a thread: {e}"))?;
     host::notify_ready();
     watch(&sessions, &printer, threads, &ended, signals);
+    // First the paths: once a socket refuses, a successor puts its own there.
+    remove_sockets(sockets.iter().map(|p| p.as_path()));
     drop(stop.write(1));
     listeners.iter().for_each(server::shut);
     let_finish_talking(&sessions);
@@ -180,7 +182,6 @@ fn start(served: Vec<Served>, pollers: Vec<Poller>, signals: &Signals) -> Result
     for (_, session) in &sessions {
         server::lock(session).end();
     }
-    remove_sockets(sockets.iter().map(|p| p.as_path()));
     Ok(())
 }
 

@@ -105,16 +105,24 @@ fn socket_option(fd: RawFd, option: i32) -> Option<i32> {
 
 fn remove_stale(path: &Path) -> Result<(), String> {
     let name = path.display();
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
-    if !is_socket {
-        return Err(format!("{name} exists and is not a socket"));
+    match fs::symlink_metadata(path) {
+        Ok(meta) if meta.file_type().is_socket() => {}
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()), // gone meanwhile
+        _ => return Err(format!("{name} exists and is not a socket")),
     }
-    if UnixStream::connect(path).is_ok() {
-        return Err(format!(
+    match UnixStream::connect(path) {
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(|e| format!("cannot remove the old socket {name}: {e}"))
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(format!(
+            "socket {name} exists, and whether it is in use cannot be seen ({e}): remove it, or \
+             choose another path"
+        )),
+        Ok(_) => Err(format!(
             "another process serves socket {name}: stop it first, or choose another path"
-        ));
+        )),
     }
-    fs::remove_file(path).map_err(|e| format!("cannot remove the old socket {name}: {e}"))
 }
 
 /// Refuses whoever connects from now on.
@@ -295,6 +303,16 @@ mod tests {
         drop(live); // leaves the file, as kill -9 does
         assert!(path.exists());
         Entrance::at_path(&path).unwrap();
+    }
+
+    #[test]
+    fn leaves_a_socket_that_is_not_surely_stale() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.as_path().join("s");
+        let _other = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+        let error = Entrance::at_path(&path).unwrap_err();
+        assert!(error.contains("remove it"), "{error}");
+        assert!(path.exists());
     }
 
     #[test]
