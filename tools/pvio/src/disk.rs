@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The device or image a guest gets, opened and claimed.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::mem::size_of;
 use std::os::fd::AsRawFd;
@@ -59,8 +59,8 @@ impl Disk {
         if is_block && !opts.read_only && is_ro(meta.rdev()) {
             return Err(format!("{name} is read-only: give --read-only to serve it"));
         }
-        let file = open_patiently(path, is_block, opts)
-            .map_err(|e| explain(path, meta.rdev(), opts, &e))?;
+        let file =
+            open_patiently(path, is_block, opts).map_err(|e| explain(path, &meta, opts, &e))?;
         let disk = Self {
             file,
             path: path.to_owned(),
@@ -230,15 +230,19 @@ fn open_once(path: &Path, is_block: bool, opts: &Options) -> io::Result<File> {
     }
 }
 
-fn explain(path: &Path, rdev: u64, opts: &Options, e: &io::Error) -> String {
+fn explain(path: &Path, meta: &Metadata, opts: &Options, e: &io::Error) -> String {
     let name = path.display();
     match e.raw_os_error() {
-        Some(libc::EBUSY) => match host::holder_of(rdev) {
+        Some(libc::EBUSY) => match host::holder_of(meta.rdev()) {
             Some(holder) => format!("{name} is busy: it is {holder}"),
             None => format!(
                 "{name} is busy: another process has claimed it ('fuser -v {name}' shows who)"
             ),
         },
+        Some(libc::EROFS) if meta.is_file() => format!(
+            "{name} is on a file system that pvio cannot write to: name its directory in the \
+             unit's ReadWritePaths= ('systemctl edit'), or give --read-only"
+        ),
         Some(libc::EROFS) => format!("{name} is read-only: give --read-only to serve it"),
         Some(libc::EACCES | libc::EPERM) => format!(
             "no permission to open {name}: run pvio as root or as a user that may (block devices: \
@@ -329,6 +333,19 @@ mod tests {
         let err = |p: &str| Disk::open(Path::new(p), &Options::default()).err().unwrap();
         assert!(err("/nonexistent/x").contains("does not exist"));
         assert!(err("/dev/null").contains("neither"));
+    }
+
+    #[test]
+    fn names_what_keeps_the_unit_from_writing() {
+        let f = image(&[0; 512]);
+        let path = f.as_path();
+        let said = |meta: Metadata| {
+            let error = io::Error::from_raw_os_error(libc::EROFS);
+            explain(path, &meta, &Options::default(), &error)
+        };
+        assert!(said(path.metadata().unwrap()).contains("ReadWritePaths="));
+        let device = Path::new("/dev/null").metadata().unwrap();
+        assert!(!said(device).contains("ReadWritePaths="));
     }
 
     #[test]

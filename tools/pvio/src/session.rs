@@ -522,7 +522,10 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn set_features(&mut self, features: u64) -> Result<()> {
         if features & !self.get_features()? != 0 {
-            return Err(Error::FeatureMismatch);
+            // Of a pvio before this one, most likely.
+            return Err(refuse(
+                "the guest negotiated features this disk no longer has; restart the VM",
+            ));
         }
         if self.vrings.iter().any(|v| v.running) {
             if features == self.acked {

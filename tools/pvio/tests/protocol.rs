@@ -201,6 +201,19 @@ fn refuses_more_memory_than_there_can_be() {
 }
 
 #[test]
+fn says_what_features_that_are_gone_need() {
+    let bench = Bench::new();
+    let front = bench.connect();
+    let features = front.ask_u64(1);
+    front
+        .send(2, 1, &words(&[features | 1 << 11]), &[])
+        .unwrap();
+    front.close();
+    let said = bench.said();
+    assert!(said.last().unwrap().contains("restart the VM"), "{said:?}");
+}
+
+#[test]
 fn a_dying_front_end_leaves_nothing_running() {
     let bench = Bench::new();
     let (mem, kick) = (memfd(MEM), eventfd());

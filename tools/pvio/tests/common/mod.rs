@@ -292,10 +292,11 @@ impl Bench {
     pub fn connect(&self) -> Front {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let session = Arc::clone(&self.session);
+        let name = self.image.as_path().display().to_string();
         Front {
             sock: ours,
             server: Some(thread::spawn(move || {
-                server::serve_one(theirs, &session, "test");
+                server::serve_one(theirs, &session, &name);
             })),
         }
     }
