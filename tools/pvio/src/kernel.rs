@@ -97,10 +97,10 @@ impl VhostBlk {
 /// When this process is killed, the kernel device must finish its requests
 /// before the front end sees its socket close, because then the front end
 /// reads the used index and goes on from there. The kernel closes the highest
-/// descriptor first.
+/// descriptor first. Front ends bring one for each memory region, too: half of all
+/// numbers are left to those.
 fn above_sockets(file: &File) -> io::Result<File> {
-    const HIGH: [i32; 4] = [4096, 768, 192, 0];
-    for min in HIGH {
+    for min in [half_of_descriptors(), 192, 0] {
         // SAFETY: fcntl on an open descriptor; the result is checked.
         let fd = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, min) };
         if fd >= 0 {
@@ -109,6 +109,18 @@ fn above_sockets(file: &File) -> io::Result<File> {
         }
     }
     Err(io::Error::last_os_error())
+}
+
+fn half_of_descriptors() -> i32 {
+    /// The kernel's table is as long as the highest number.
+    const MOST: libc::rlim_t = 65536;
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes one rlimit; if it does not, half of 0 will do.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    (limit.rlim_cur / 2).min(MOST) as i32
 }
 
 fn open_rw(path: &str) -> io::Result<File> {
@@ -309,5 +321,19 @@ impl Poller {
 impl AsRawFd for Poller {
     fn as_raw_fd(&self) -> RawFd {
         self.file.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_device_is_above_all_that_front_ends_bring() {
+        let null = open_rw("/dev/null").unwrap();
+        let high = above_sockets(&null).unwrap();
+        assert!(high.as_raw_fd() >= half_of_descriptors());
+        let second = above_sockets(&null).unwrap();
+        assert!(second.as_raw_fd() > high.as_raw_fd());
     }
 }
