@@ -4,8 +4,8 @@
 //! Names and numbers are those of `struct vhost_poll_stats` and `struct
 //! vhost_blk_stats`; the kernel's headers explain them.
 //!
-//! A thread of their own gathers and prints them: a vring may keep it waiting for
-//! a page of its guest, and whoever reads the lines may not.
+//! A thread of their own gathers and prints them: whoever reads the lines may take
+//! his time, and no guest has to wait for him.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
