@@ -2,6 +2,7 @@
 /* A guest that means harm: its tools; see hostile.h. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include <linux/vhost.h>
@@ -9,6 +10,10 @@
 #include "hostile.h"
 
 #define TABLE_LEN	64
+#define DATA_LEN	65536
+/* of what is on the disk, and in the data, before anything is played */
+#define DISK_SEED	3
+#define DATA_SEED	5
 
 u64 hostile_rnd(struct hostile *h, u64 below)
 {
@@ -53,6 +58,16 @@ u64 hostile_gpa(struct hostile *h, unsigned int addr)
 	}
 }
 
+static void watch_for_breaking(struct hostile *h)
+{
+	struct vhost_vring_file f = { .index = 0 };
+
+	h->err = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	EXPECT(h->err >= 0);
+	f.fd = h->err;
+	EXPECT(!ioctl(h->g.dev.fd, VHOST_SET_VRING_ERR, &f));
+}
+
 void hostile_open(struct hostile *h, u32 engine, u32 flags)
 {
 	struct rig_opts o = {
@@ -64,8 +79,10 @@ void hostile_open(struct hostile *h, u32 engine, u32 flags)
 	h->seed = ktap_env("SEED", getpid() * 0x9e3779b97f4a7c15ULL) | 1;
 	ktap_msg("SEED=%llu repeats this run", (unsigned long long)h->seed);
 	backend_need_modules();
-	rig_open(&h->g, nullb_create(&(struct nullb){
-			.name = "victim", .discard = true }), &o);
+	h->disk = nullb_create(&(struct nullb){
+			.name = "victim", .discard = true });
+	rig_open(&h->g, h->disk, &o);
+	watch_for_breaking(h);
 	o.share_poller = h->g.poller[0];
 	rig_open(&h->other, nullb_create(&(struct nullb){
 			.name = "other" }), &o);
@@ -73,7 +90,7 @@ void hostile_open(struct hostile *h, u32 engine, u32 flags)
 	h->hdr = ring_mem_alloc(&h->g.mem, 4096, 4096);
 	h->status = (u8 *)h->hdr + 1024;
 	h->table = ring_mem_alloc(&h->g.mem, TABLE_LEN * 16, 4096);
-	h->data = ring_mem_alloc(&h->g.mem, 65536, 4096);
+	h->data = ring_mem_alloc(&h->g.mem, DATA_LEN, 4096);
 	EXPECT(h->hdr && h->table && h->data);
 }
 
@@ -81,6 +98,7 @@ void hostile_close(struct hostile *h)
 {
 	rig_close(&h->other);
 	rig_close(&h->g);
+	close(h->err);
 }
 
 void hostile_fresh(struct hostile *h)
@@ -149,68 +167,149 @@ static void offer(struct hostile *h, const u16 *heads, unsigned int n,
 	ring_kick_always(&h->g.ring[0]);
 }
 
-static void judge(const struct hostile_case *c, u8 status)
-{
-	bool good;
+static const struct outcome {
+	u8 status;
+	u16 used;
+	u64 malformed;
+	bool broken;
+} outcomes[] = {
+	[E_OK]		= { VIRTIO_BLK_S_OK, 1, 0, false },
+	[E_IOERR]	= { VIRTIO_BLK_S_IOERR, 1, 0, false },
+	[E_UNSUPP]	= { VIRTIO_BLK_S_UNSUPP, 1, 0, false },
+	[E_BAD]		= { VIRTIO_BLK_S_IOERR, 1, 1, false },
+	[E_DROPPED]	= { NO_STATUS, 1, 1, false },
+	[E_IGNORED]	= { NO_STATUS, 0, 1, false },
+	[E_BROKEN]	= { NO_STATUS, 0, 1, true },
+};
 
-	switch (c->end) {
-	case E_OK:
-		good = status == VIRTIO_BLK_S_OK;
-		break;
-	case E_IOERR:
-		good = status == VIRTIO_BLK_S_IOERR;
-		break;
-	case E_UNSUPP:
-		good = status == VIRTIO_BLK_S_UNSUPP;
-		break;
-	case E_FAILS:
-		good = status != VIRTIO_BLK_S_OK;
-		break;
-	default:
-		good = true;
-	}
-	if (!good)
-		ktap_msg("%s: status %u", c->name, status);
-	EXPECT(good);
+static u8 *status_of(struct hostile *h, const struct hostile_case *c)
+{
+	if (!c->status_at)
+		return h->status;
+	return h->g.mem.base + hostile_gpa(h, c->status_in) - h->g.mem.gpa +
+	       c->status_at;
 }
 
-/* Of one that gets an answer; a worker may give it, whom settling does not see. */
-static void await_answer(struct hostile *h, const struct hostile_case *c)
+static u64 malformed(struct hostile *h)
 {
+	struct vhost_blk_stats st;
+
+	rig_stats(&h->g, 0, &st);
+	return st.malformed;
+}
+
+static struct outcome look(struct hostile *h, const struct hostile_case *c)
+{
+	u64 times;
+
+	if (read(h->err, &times, sizeof(times)) > 0)
+		h->broken = true;
+	return (struct outcome){
+		.used = __atomic_load_n(&h->g.ring[0].vr.used->idx,
+					__ATOMIC_ACQUIRE),
+		.status = __atomic_load_n(status_of(h, c), __ATOMIC_ACQUIRE),
+		.malformed = malformed(h) - h->malformed,
+		.broken = h->broken,
+	};
+}
+
+static bool as_it_has_to_be(const struct hostile_case *c,
+			    const struct outcome *o)
+{
+	const struct outcome *want = &outcomes[c->end];
+
+	if (c->end == E_SERVED)
+		return o->status == VIRTIO_BLK_S_OK;
+	return o->status == want->status && o->used == want->used + c->used &&
+	       o->malformed == want->malformed + c->malformed &&
+	       o->broken == want->broken;
+}
+
+/* A worker may see to it, whom settling does not see. */
+static void await_end(struct hostile *h, const struct hostile_case *c)
+{
+	struct outcome o;
 	unsigned int ms;
 
-	if (c->end == E_ANY || c->end == E_FAILS)
-		return;
 	for (ms = 0; ms < RIG_TIMEOUT_MS; ms++) {
-		if (__atomic_load_n(h->status, __ATOMIC_ACQUIRE) != NO_STATUS)
+		o = look(h, c);
+		if (as_it_has_to_be(c, &o))
 			return;
 		sleep_ms(1);
+	}
+}
+
+static void judge(struct hostile *h, const struct hostile_case *c)
+{
+	struct outcome o = look(h, c);
+
+	if (as_it_has_to_be(c, &o))
+		return;
+	ktap_msg("%s: status %u, %u used, %llu malformed%s", c->name, o.status,
+		 o.used, (unsigned long long)o.malformed,
+		 o.broken ? ", broken" : "");
+	EXPECT(!"it ended as it has to");
+}
+
+static void fill_data_and_disk(struct hostile *h)
+{
+	rig_pattern(h->data, DATA_LEN, DISK_SEED);
+	backend_write(h->disk, 0, h->data, DATA_LEN);
+	rig_pattern(h->data, DATA_LEN, DATA_SEED);
+}
+
+static void expect_untouched(struct hostile *h, const struct hostile_case *c)
+{
+	static u8 seen[DATA_LEN];
+
+	if (c->end == E_OK || c->end == E_SERVED)
+		return;
+	backend_read(h->disk, 0, seen, DATA_LEN);
+	if (!rig_pattern_ok(h->data, DATA_LEN, DATA_SEED) ||
+	    !rig_pattern_ok(seen, DATA_LEN, DISK_SEED)) {
+		ktap_msg("%s: it was refused, and done", c->name);
+		EXPECT(!"data and disk are untouched");
+	}
+}
+
+static void lay_out(struct hostile *h, const struct hostile_case *c)
+{
+	struct vring *vr = &h->g.ring[0].vr;
+	unsigned int i;
+
+	memset(h->hdr, 0, 4096);
+	h->hdr->type = c->type;
+	h->hdr->sector = c->sector;
+	*h->status = NO_STATUS;
+	memset(vr->avail->ring, 0, HOSTILE_RING * sizeof(vr->avail->ring[0]));
+	for (i = 0; i < HOSTILE_DESCS; i++) {
+		put(h, &vr->desc[i], &c->d[i]);
+		put(h, &h->table[i], &c->table[i]);
 	}
 }
 
 void hostile_play(struct hostile *h, const struct hostile_case *c)
 {
 	static const u16 first[] = { 0 };
-	struct vring *vr = &h->g.ring[0].vr;
-	unsigned int i;
+	u8 *status = status_of(h, c), before;
 
 	if (ktap_env("VERBOSE", 0))
 		ktap_msg("%s", c->name);
+	EXPECT(c->end != E_UNSAID);
+	fill_data_and_disk(h);
+	h->malformed = malformed(h);
+	h->broken = false;
 	hostile_fresh(h);
-	memset(h->hdr, 0, 4096);
-	h->hdr->type = c->type;
-	h->hdr->sector = c->sector;
-	*h->status = NO_STATUS;
-	for (i = 0; i < HOSTILE_DESCS; i++) {
-		put(h, &vr->desc[i], &c->d[i]);
-		put(h, &h->table[i], &c->table[i]);
-	}
+	lay_out(h, c);
+	before = *status;
 	offer(h, c->heads ? c->heads : first, c->heads ? c->nheads : 1,
 	      c->jump);
-	await_answer(h, c);
+	await_end(h, c);
 	hostile_settle(h);
 	hostile_stop(h);
-	judge(c, *h->status);
+	judge(h, c);
+	*status = before;
+	expect_untouched(h, c);
 	h->layouts++;
 }
 

@@ -32,12 +32,17 @@ struct hostile_desc {
 	u16 next;
 };
 
+/* How it has to end.  What is not served touches neither data nor disk. */
 enum hostile_end {
-	E_ANY,		/* refused, ignored or served: but survived */
+	E_UNSAID,	/* nobody thought of it: the test fails */
 	E_OK,
 	E_IOERR,
 	E_UNSUPP,
-	E_FAILS,	/* any status but OK, or none */
+	E_BAD,		/* cannot be read, but answered where its status is */
+	E_DROPPED,	/* given back without a status, as it has no room for one */
+	E_IGNORED,	/* not a request, and the ring goes on */
+	E_BROKEN,	/* the ring makes no sense any more */
+	E_SERVED,	/* OK, and what the ring is after that is the guest's fault */
 };
 
 #define HOSTILE_DESCS	8
@@ -50,6 +55,12 @@ struct hostile_case {
 	u32 type;
 	u64 sector;
 	enum hostile_end end;
+	/* chains used, and found malformed, besides the one that @end is about */
+	u8 used;
+	u8 malformed;
+	/* where the status is to be found, if it is not where A_STAT is */
+	u8 status_in;
+	u16 status_at;
 	/* what is offered instead of descriptor 0, once */
 	const u16 *heads;
 	u16 nheads;
@@ -68,6 +79,11 @@ struct hostile {
 	u8 *status;
 	struct vring_desc *table;
 	u8 *data;
+	const char *disk;
+	/* signalled when the ring is broken */
+	int err;
+	bool broken;
+	u64 malformed;
 	u64 seed;
 	u64 layouts;
 };
