@@ -119,21 +119,69 @@ static void null_blk_gets_mq(void)
 	serves(disk, disk, 0, VHOST_BLK_ENGINE_MQ);
 }
 
-static void null_blk_with_poll_queues_is_polled(void)
+/* Of which kind the block layer says that a context is. */
+static void expect_kind(const char *disk, u32 hctx, const char *want)
 {
-	struct vhost_blk_info info;
-	const char *disk;
-	struct rig g;
+	char path[128], kind[16] = "";
+	FILE *f;
 
+	run_command("mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug");
+	snprintf(path, sizeof(path), "/sys/kernel/debug/block/%s/hctx%u/type",
+		 disk + 5, hctx);
+	f = fopen(path, "r");
+	if (!f)
+		ktap_skip("the block layer has no debugfs here");
+	EXPECT_EQ(fscanf(f, "%15s", kind), 1);
+	fclose(f);
+	ktap_msg("context %u is of the kind '%s'", hctx, kind);
+	EXPECT(!strcmp(kind, want));
+}
+
+/* Reads and writes both go to contexts of that kind. */
+static void uses_contexts(const char *disk, u32 flags, const char *kind)
+{
+	static const u32 types[] = { VIRTIO_BLK_T_OUT, VIRTIO_BLK_T_IN };
+	struct vhost_blk_info info;
+	struct vhost_blk_stats st;
+	struct rig g;
+	unsigned int i;
+
+	rig_open(&g, disk, &(struct rig_opts){
+		.mode = VHOST_POLL_MODE_BUSY, .flags = flags });
+	rig_info(&g, &info);
+	EXPECT_EQ(info.engine, VHOST_BLK_ENGINE_MQ);
+	EXPECT_EQ(info.nr_poll_hctx, 1);
+	memset(g.data, 0, 4096);
+	for (i = 0; i < KTAP_COUNT(types); i++) {
+		EXPECT_EQ(rig_io(&g, 0, types[i], 0, g.data, 4096),
+			  VIRTIO_BLK_S_OK);
+		rig_stats(&g, 0, &st);
+		EXPECT(st.hctx < info.nr_hctx);
+		expect_kind(disk, st.hctx, kind);
+	}
+	rig_close(&g);
+}
+
+static const char *disk_with_a_poll_queue(void)
+{
 	backend_need_modules();
-	disk = nullb_create(&(struct nullb){
+	return nullb_create(&(struct nullb){
 		.name = "poll", .queues = 2, .poll_queues = 1,
 	});
-	rig_open(&g, disk, NULL);
-	rig_info(&g, &info);
-	EXPECT_EQ(info.nr_poll_hctx, 1);
-	rig_close(&g);
+}
+
+static void null_blk_with_poll_queues_is_polled(void)
+{
+	const char *disk = disk_with_a_poll_queue();
+
+	uses_contexts(disk, 0, "poll");
 	serves(disk, disk, 0, VHOST_BLK_ENGINE_MQ);
+}
+
+static void poll_queues_are_left_alone_where_that_is_asked(void)
+{
+	uses_contexts(disk_with_a_poll_queue(),
+		      VHOST_BLK_BACKEND_NO_POLL_QUEUES, "default");
 }
 
 /* In a child: takes the poll queue away and gives it back. */
@@ -174,14 +222,9 @@ static void poll_queues_go_and_come_back_under_reads(void)
 {
 	struct vhost_blk_info info;
 	unsigned int during;
-	const char *disk;
 	struct rig g;
 
-	backend_need_modules();
-	disk = nullb_create(&(struct nullb){
-		.name = "poll", .queues = 2, .poll_queues = 1,
-	});
-	rig_open(&g, disk, NULL);
+	rig_open(&g, disk_with_a_poll_queue(), NULL);
 	memset(g.data, 0, RIG_DATA);
 	during = read_until_end_of(&g, flip_poll_queues(40));
 	ktap_msg("%u reads while poll queues changed 40 times", during);
@@ -495,6 +538,7 @@ int main(int argc, char **argv)
 	static const struct ktap_test tests[] = {
 		TEST(null_blk_gets_mq),
 		TEST(null_blk_with_poll_queues_is_polled),
+		TEST(poll_queues_are_left_alone_where_that_is_asked),
 		TEST(poll_queues_go_and_come_back_under_reads),
 		TEST(null_blk_with_a_timer_completes),
 		TEST(the_engine_can_be_chosen),
