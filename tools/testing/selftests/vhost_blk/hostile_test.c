@@ -289,28 +289,132 @@ static void memory_that_goes_away_is_survived(void)
 	rig_check_works(&h.other, 0, 512);
 }
 
-static void garbage_does_not_starve_the_neighbour(void)
+/* Every chain is the longest there is, without a status. */
+static void lay_garbage(struct hostile *h)
 {
-	struct vring *vr;
-	struct hostile h;
+	struct vring *vr = &h->g.ring[0].vr;
 	unsigned int i;
 
-	hostile_open(&h, VHOST_BLK_ENGINE_AUTO, 0);
-	vr = &h.g.ring[0].vr;
-	/* every chain the longest there is, without a status */
-	for (i = 0; i < HOSTILE_RING; i++)
+	for (i = 0; i < HOSTILE_RING; i++) {
 		vr->desc[i] = (struct vring_desc){
-			hostile_gpa(&h, A_DATA), 512, VRING_DESC_F_NEXT, i + 1
+			hostile_gpa(h, A_DATA), 512, VRING_DESC_F_NEXT, i + 1
 		};
+		vr->avail->ring[i] = 0;
+	}
 	vr->desc[HOSTILE_RING - 1].flags = 0;
-	for (i = 0; i < 200; i++) {
-		__atomic_store_n(&vr->avail->idx, vr->avail->idx +
-				 HOSTILE_RING, __ATOMIC_RELEASE);
-		ring_kick_always(&h.g.ring[0]);
+}
+
+/* A ring full of it, all of which has to be taken before there may be more. */
+static void offer_garbage(struct hostile *h)
+{
+	struct vring *vr = &h->g.ring[0].vr;
+
+	__atomic_store_n(&vr->avail->idx, vr->avail->idx + HOSTILE_RING,
+			 __ATOMIC_RELEASE);
+	ring_kick_always(&h->g.ring[0]);
+}
+
+static unsigned int garbage_left(struct hostile *h)
+{
+	struct vring *vr = &h->g.ring[0].vr;
+
+	return (u16)(vr->avail->idx -
+		     __atomic_load_n(&vr->used->idx, __ATOMIC_ACQUIRE));
+}
+
+static u64 malformed(struct hostile *h)
+{
+	struct vhost_blk_stats st;
+
+	rig_stats(&h->g, 0, &st);
+	return st.malformed;
+}
+
+static void expect_all_garbage_found(struct hostile *h, u64 before)
+{
+	unsigned int ms;
+
+	for (ms = 0; garbage_left(h) && ms < RIG_TIMEOUT_MS; ms++)
+		sleep_ms(1);
+	EXPECT_EQ(garbage_left(h), 0);
+	EXPECT_EQ(malformed(h) - before, HOSTILE_RING);
+}
+
+/* The ring stays whole all the time: each round of it is an attack. */
+static void neighbours_work_while_there_is_garbage(void)
+{
+	struct rig_opts apart = {
+		.mode = VHOST_POLL_MODE_EVENT, .first_cpu = true,
+	};
+	struct hostile h;
+	unsigned int i;
+	struct rig far;
+	u64 before;
+
+	hostile_open(&h, VHOST_BLK_ENGINE_AUTO, 0);
+	rig_open(&far, nullb_create(&(struct nullb){ .name = "far" }), &apart);
+	lay_garbage(&h);
+	for (i = 0; i < 50; i++) {
+		before = malformed(&h);
+		offer_garbage(&h);
 		rig_check_works(&h.other, 0, 512);
+		rig_check_works(&far, 0, 512);
+		expect_all_garbage_found(&h, before);
 	}
 	hostile_stop(&h);
 	hostile_check(&h);
+	rig_close(&far);
+	hostile_close(&h);
+}
+
+#define NEIGHBOURS	40	/* requests, as many as its ring has room for */
+#define TRIES		40
+
+/*
+ * Both at once: how much of the garbage was taken when the last of the
+ * neighbour's requests was served?  This process may look late, now and then.
+ */
+static unsigned int garbage_ahead(struct hostile *h)
+{
+	struct ring *r = &h->other.ring[0];
+	u64 before = malformed(h);
+	unsigned int i, ahead;
+
+	for (i = 0; i < NEIGHBOURS; i++)
+		rig_queue(&h->other, 0, VIRTIO_BLK_T_IN, i * 16,
+			  h->other.data, 512);
+	offer_garbage(h);
+	ring_publish(r);
+	ring_kick_always(r);
+	while ((u16)(__atomic_load_n(&r->vr.used->idx, __ATOMIC_ACQUIRE) -
+		     r->used_idx) < NEIGHBOURS)
+		;
+	ahead = HOSTILE_RING - garbage_left(h);
+	rig_wait(&h->other, 0);
+	expect_all_garbage_found(h, before);
+	return ahead;
+}
+
+static int by_number(const void *a, const void *b)
+{
+	return *(const int *)a - *(const int *)b;
+}
+
+/* In counts, as fair_test does: equal weights, so no more than its own share. */
+static void garbage_does_not_starve_the_neighbour(void)
+{
+	int ahead[TRIES], i;
+	struct hostile h;
+
+	hostile_open(&h, VHOST_BLK_ENGINE_AUTO, 0);
+	lay_garbage(&h);
+	for (i = 0; i < TRIES; i++)
+		ahead[i] = garbage_ahead(&h);
+	qsort(ahead, TRIES, sizeof(*ahead), by_number);
+	ktap_msg("of %u, %d went ahead of %u requests (%d to %d)",
+		 HOSTILE_RING, ahead[TRIES / 2], NEIGHBOURS, ahead[0],
+		 ahead[TRIES - 1]);
+	EXPECT(ahead[TRIES / 2] <= NEIGHBOURS);
 	hostile_close(&h);
 }
 
@@ -408,6 +512,7 @@ int main(int argc, char **argv)
 		TEST(lying_memory_tables_are_survived),
 		TEST(lying_pinned_memory_tables_are_survived),
 		TEST(memory_that_goes_away_is_survived),
+		TEST(neighbours_work_while_there_is_garbage),
 		TEST(garbage_does_not_starve_the_neighbour),
 		TEST(chains_have_an_end),
 	};
