@@ -197,6 +197,20 @@ int loop_detach(const char *path)
 	return ret;
 }
 
+void loop_file(const char *path, char *file, size_t len)
+{
+	char attr[64];
+	FILE *f;
+
+	snprintf(attr, sizeof(attr), "/sys/block/%s/loop/backing_file",
+		 path + 5);
+	f = fopen(attr, "r");
+	EXPECT(f);
+	EXPECT(fgets(file, len, f));
+	fclose(f);
+	file[strcspn(file, "\n")] = 0;
+}
+
 const char *brd_create(void)
 {
 	/* one that is there may hold somebody's data */

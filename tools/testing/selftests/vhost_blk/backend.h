@@ -37,6 +37,8 @@ void nullb_delete(const char *name);
 int nullb_set(const char *name, const char *attr, const char *value);
 const char *loop_create(unsigned int size_mb);
 int loop_detach(const char *path);
+/* The file that a loop device is of. */
+void loop_file(const char *path, char *file, size_t len);
 const char *brd_create(void);
 const char *dm_linear_create(const char *name, const char *below,
 			     u64 sectors);

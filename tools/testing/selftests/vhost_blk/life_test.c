@@ -210,28 +210,254 @@ static void a_deleted_null_blk_gives_errors_and_no_hang(void)
 	}
 }
 
-static void a_detached_loop_and_a_cut_file_do_not_hang(void)
+/* What requests of a backend that something is done to came to. */
+struct tally {
+	unsigned int ok;
+	unsigned int failed;
+};
+
+static void tally(struct tally *t, struct rig_req **req, unsigned int n)
+{
+	unsigned int i;
+
+	for (i = 0; i < n; i++) {
+		EXPECT(req[i]->done);
+		EXPECT(*req[i]->status <= VIRTIO_BLK_S_IOERR);
+		if (*req[i]->status == VIRTIO_BLK_S_OK)
+			t->ok++;
+		else
+			t->failed++;
+	}
+}
+
+/* Requests all the time until @child has done it to the backend. */
+static struct tally io_until_end_of(struct rig *g, pid_t child)
 {
 	struct rig_req *req[SLOTS];
+	struct tally t = { 0 };
+	int status;
+
+	EXPECT(child > 0);
+	while (!waitpid(child, &status, WNOHANG)) {
+		offer_writes(g, req, SLOTS);
+		rig_wait(g, 0);
+		tally(&t, req, SLOTS);
+	}
+	EXPECT_EQ(status, 0);
+	ktap_msg("%u requests were served meanwhile, %u failed", t.ok,
+		 t.failed);
+	return t;
+}
+
+static void expect_all(struct rig *g, u32 type, u8 status)
+{
 	unsigned int i;
-	const char *disk, *file;
+
+	for (i = 0; i < 16; i++)
+		EXPECT_EQ(rig_io(g, 0, type, i * 64, g->data, 4096), status);
+}
+
+static void fill(struct rig *g, unsigned int mb)
+{
+	unsigned int i;
+
+	rig_pattern(g->data, 1 << 20, 1);
+	for (i = 0; i < mb; i++)
+		EXPECT_EQ(rig_io(g, 0, VIRTIO_BLK_T_OUT, i << 11, g->data,
+				 1 << 20), VIRTIO_BLK_S_OK);
+}
+
+/* Reads of @file's disk while the file becomes a shorter one: right or failed. */
+static void cut_under_reads(struct rig *g, const char *file, unsigned int usec)
+{
+	static u8 whole[1 << 20];
+	struct rig_req *req[SLOTS];
+	struct tally t = { 0 };
+	unsigned int i;
+
+	memset(g->data, 0, RIG_DATA);
+	for (i = 0; i < SLOTS; i++)
+		req[i] = rig_queue(g, 0, VIRTIO_BLK_T_IN, i * 256,
+				   g->data + i * 65536, 65536);
+	rig_kick(g, 0);
+	usleep(usec);
+	EXPECT(!truncate(file, 0));
+	rig_wait(g, 0);
+	tally(&t, req, SLOTS);
+	rig_pattern(whole, sizeof(whole), 1);
+	for (i = 0; i < SLOTS; i++)
+		EXPECT(*req[i]->status != VIRTIO_BLK_S_OK ||
+		       !memcmp(g->data + i * 65536,
+			       whole + i * 131072 % sizeof(whole), 65536));
+	ktap_msg("%u were faster than the cut, %u were not", t.ok, t.failed);
+	expect_all(g, VIRTIO_BLK_T_IN, VIRTIO_BLK_S_IOERR);
+}
+
+/* Detached in name only, as long as somebody has it open. */
+static void a_loop_to_be_detached_serves_to_the_end(void)
+{
+	struct rig_req *req[SLOTS];
+	const char *disk;
 	struct rig g;
 
 	backend_need_modules();
 	disk = loop_create(16);
 	rig_open(&g, disk, NULL);
 	offer_writes(&g, req, SLOTS);
-	loop_detach(disk);
+	EXPECT_EQ(loop_detach(disk), 0);
 	rig_wait(&g, 0);
+	expect_writes(disk, req, SLOTS);
+	rig_check_works(&g, 0, 0);
 	rig_close(&g);
+}
 
+static void a_loop_whose_file_is_cut_gives_errors(void)
+{
+	unsigned int i, rounds = 10;
+	const char *disk;
+	char file[128];
+	struct rig g;
+
+	backend_need_modules();
+	disk = loop_create(16);
+	loop_file(disk, file, sizeof(file));
+	rig_open(&g, disk, NULL);
+	for (i = 0; i < rounds; i++) {
+		fill(&g, 8);
+		cut_under_reads(&g, file, i * 200);
+		EXPECT(!truncate(file, 16 << 20));
+		expect_all(&g, VIRTIO_BLK_T_IN, VIRTIO_BLK_S_OK);
+	}
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+}
+
+static void a_file_that_is_cut_gives_errors(void)
+{
+	unsigned int i, rounds = 10;
+	const char *file;
+	struct rig g;
+
+	backend_need_modules();
 	file = file_create(16);
 	rig_open(&g, file, NULL);
+	for (i = 0; i < rounds; i++) {
+		fill(&g, 8);
+		cut_under_reads(&g, file, i * 200);
+		/* The disk ends where the file does. */
+		expect_all(&g, VIRTIO_BLK_T_OUT, VIRTIO_BLK_S_IOERR);
+		EXPECT(!truncate(file, 16 << 20));
+	}
 	rig_check_works(&g, 0, 0);
-	EXPECT(!truncate(file, 0));
-	for (i = 0; i < 16; i++)
-		EXPECT(rig_io(&g, 0, VIRTIO_BLK_T_IN, i * 64, g.data, 4096) !=
-		       NO_STATUS);
+	rig_close(&g);
+}
+
+static pid_t replace_table(const char *name, const char *target,
+			   const char *below)
+{
+	pid_t child = fork();
+
+	if (child)
+		return child;
+	dm_replace(name, target, below, 65536, "");
+	_exit(0);
+}
+
+/* As when a volume's last path is gone, and when it comes back. */
+static void a_volume_that_turns_to_errors_gives_them(void)
+{
+	const char *below = disk_named("below"), *disk;
+	struct vhost_blk_stats st;
+	struct tally t;
+	struct rig g;
+
+	disk = dm_linear_create("turns", below, 65536);
+	rig_open(&g, disk, NULL);
+	t = io_until_end_of(&g, replace_table("turns", "error", below));
+	EXPECT(t.ok);
+	expect_all(&g, VIRTIO_BLK_T_OUT, VIRTIO_BLK_S_IOERR);
+	expect_all(&g, VIRTIO_BLK_T_IN, VIRTIO_BLK_S_IOERR);
+	rig_stats(&g, 0, &st);
+	EXPECT_EQ(st.errors, t.failed + 32);
+
+	io_until_end_of(&g, replace_table("turns", "linear", below));
+	expect_all(&g, VIRTIO_BLK_T_IN, VIRTIO_BLK_S_OK);
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+}
+
+/* Only one that says it is for tests: others hold somebody's data. */
+static const char *nvme_disk(void)
+{
+	const char *disk = getenv("PVIO_TEST_NVME");
+
+	backend_need_modules();
+	if (!disk)
+		ktap_skip("PVIO_TEST_NVME names no NVMe disk to overwrite");
+	return disk;
+}
+
+/* A file of the disk's controller in sysfs, or of what is below that. */
+static void nvme_attr(char *path, size_t len, const char *disk,
+		      const char *attr)
+{
+	snprintf(path, len, "/sys/block/%s/device/%s", disk + 5, attr);
+	if (access(path, W_OK))
+		ktap_skip("the NVMe disk is not of a controller of its own");
+}
+
+static pid_t write_in_child(const char *path, unsigned int times)
+{
+	pid_t child = fork();
+
+	if (child)
+		return child;
+	for (; times; times--)
+		if (write_text(path, "1"))
+			_exit(1);
+	_exit(0);
+}
+
+static void an_nvme_that_is_reset_goes_on(void)
+{
+	const char *disk = nvme_disk();
+	char reset[128];
+	struct tally t;
+	struct rig g;
+
+	nvme_attr(reset, sizeof(reset), disk, "reset_controller");
+	rig_open(&g, disk, NULL);
+	t = io_until_end_of(&g, write_in_child(reset, 5));
+	EXPECT(t.ok);
+	expect_all(&g, VIRTIO_BLK_T_IN, VIRTIO_BLK_S_OK);
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+}
+
+static void an_nvme_that_is_removed_gives_errors(void)
+{
+	const char *disk = nvme_disk();
+	struct vhost_blk_info info;
+	char pci[128];
+	unsigned int ms;
+	struct rig g;
+
+	nvme_attr(pci, sizeof(pci), disk, "device/remove");
+	rig_open(&g, disk, NULL);
+	rig_check_works(&g, 0, 0);
+	io_until_end_of(&g, write_in_child(pci, 1));
+	expect_all(&g, VIRTIO_BLK_T_OUT, VIRTIO_BLK_S_IOERR);
+	expect_all(&g, VIRTIO_BLK_T_IN, VIRTIO_BLK_S_IOERR);
+	rig_info(&g, &info);
+	EXPECT_EQ(info.nr_hctx, 0);
+	/* Only then its name is free for the one that comes. */
+	rig_close(&g);
+
+	EXPECT_EQ(write_text("/sys/bus/pci/rescan", "1"), 0);
+	for (ms = 0; access(disk, F_OK) && ms < RIG_TIMEOUT_MS; ms++)
+		sleep_ms(1);
+	rig_open(&g, disk, NULL);
+	rig_check_works(&g, 0, 0);
 	rig_close(&g);
 }
 
@@ -580,7 +806,12 @@ int main(int argc, char **argv)
 		TEST(another_device_goes_on_where_one_stopped),
 		TEST(the_backend_is_replaced_under_io),
 		TEST(a_deleted_null_blk_gives_errors_and_no_hang),
-		TEST(a_detached_loop_and_a_cut_file_do_not_hang),
+		TEST(a_loop_to_be_detached_serves_to_the_end),
+		TEST(a_loop_whose_file_is_cut_gives_errors),
+		TEST(a_file_that_is_cut_gives_errors),
+		TEST(a_volume_that_turns_to_errors_gives_them),
+		TEST(an_nvme_that_is_reset_goes_on),
+		TEST(an_nvme_that_is_removed_gives_errors),
 		TEST(an_owner_killed_at_any_moment_frees_everything),
 		TEST(an_owner_late_with_its_memory_holds_nobody_else),
 		TEST(modes_change_under_io),
