@@ -638,6 +638,23 @@ static void load_round(struct rig *g, unsigned int n, bool in)
 	}
 }
 
+/* Each request took its time once, whatever it was. */
+static void expect_counted(struct rig *g, u64 requests)
+{
+	struct vhost_blk_stats st;
+	unsigned int q, i;
+	u64 sum;
+
+	for (q = 0; q < g->queues; q++) {
+		rig_stats(g, q, &st);
+		for (i = 0, sum = 0; i < VHOST_BLK_HIST_BUCKETS; i++)
+			sum += st.latency[i];
+		EXPECT_EQ(st.reads + st.writes, requests);
+		EXPECT_EQ(sum, requests);
+		EXPECT_EQ(st.errors, 0);
+	}
+}
+
 static void verified_load(const struct rig_opts *o, unsigned int rounds)
 {
 	unsigned int i;
@@ -648,6 +665,7 @@ static void verified_load(const struct rig_opts *o, unsigned int rounds)
 		load_round(&g, i, false);
 	for (i = 0; i < rounds; i++)
 		load_round(&g, i, true);
+	expect_counted(&g, 2 * rounds * LOAD_DEPTH);
 	rig_close(&g);
 	backend_cleanup();
 }
@@ -697,6 +715,17 @@ static void pinned_memory_moves_data_right(void)
 	}, 8);
 }
 
+/* Its pages are pinned for each request: they may be copied away else. */
+static void private_memory_moves_data_right(void)
+{
+	unsigned int mode;
+
+	for (mode = 0; mode < 3; mode++)
+		verified_load(&(struct rig_opts){
+			.mode = mode, .queues = 2, .private_memory = true,
+		}, 8);
+}
+
 static void indices_wrap_at_65536(void)
 {
 	verified_load(&(struct rig_opts){
@@ -735,6 +764,7 @@ int main(int argc, char **argv)
 		TEST(every_ring_feature_moves_data_right),
 		TEST(a_poller_of_its_own_for_every_queue_moves_data_right),
 		TEST(pinned_memory_moves_data_right),
+		TEST(private_memory_moves_data_right),
 		TEST(indices_wrap_at_65536),
 	};
 

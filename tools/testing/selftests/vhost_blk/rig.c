@@ -74,6 +74,14 @@ static void open_reqs(struct rig *g)
 	}
 }
 
+static int open_memory(struct rig *g, const struct rig_opts *o)
+{
+	size_t size = RIG_MEM + g->queues * (2UL << 20);
+
+	return o->private_memory ? ring_mem_init_private(&g->mem, size) :
+				   ring_mem_init(&g->mem, size);
+}
+
 int rig_try(struct rig *g, const char *path, const struct rig_opts *opts)
 {
 	static const struct rig_opts usual = {
@@ -89,7 +97,7 @@ int rig_try(struct rig *g, const char *path, const struct rig_opts *opts)
 	fd = open(path, (o->read_only_fd ? O_RDONLY : O_RDWR) | O_CLOEXEC |
 			o->open_flags);
 	EXPECT(fd >= 0);
-	EXPECT(!ring_mem_init(&g->mem, RIG_MEM + queues * (2UL << 20)));
+	EXPECT(!open_memory(g, o));
 	ret = vdev_open_kernel(&g->dev, &g->mem, fd, o->flags, o->engine,
 			       VDEV_FEATURES & ~o->without);
 	close(fd);

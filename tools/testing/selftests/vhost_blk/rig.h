@@ -35,6 +35,8 @@ struct rig_opts {
 	bool read_only_fd;
 	/* for open() of the backend, besides */
 	int open_flags;
+	/* guest memory is anonymous, and not shared */
+	bool private_memory;
 	/* set up, but do not start */
 	bool stopped;
 };

@@ -43,10 +43,24 @@ err:
 	return -(int)size;
 }
 
+int ring_mem_init_private(struct ring_mem *mem, size_t size)
+{
+	memset(mem, 0, sizeof(*mem));
+	mem->fd = -1;
+	mem->base = mmap(NULL, size, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (mem->base == MAP_FAILED)
+		return -errno;
+	mem->size = size;
+	mem->gpa = RING_GPA_BASE;
+	return 0;
+}
+
 void ring_mem_free(struct ring_mem *mem)
 {
 	munmap(mem->base, mem->size);
-	close(mem->fd);
+	if (mem->fd >= 0)
+		close(mem->fd);
 }
 
 void *ring_mem_alloc(struct ring_mem *mem, size_t len, size_t align)

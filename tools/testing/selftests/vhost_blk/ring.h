@@ -66,6 +66,8 @@ struct ring {
 };
 
 int ring_mem_init(struct ring_mem *mem, size_t size);
+/* The same with memory of this process alone, as of a VMM that shares none. */
+int ring_mem_init_private(struct ring_mem *mem, size_t size);
 void ring_mem_free(struct ring_mem *mem);
 void *ring_mem_alloc(struct ring_mem *mem, size_t len, size_t align);
 

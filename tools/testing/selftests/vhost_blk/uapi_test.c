@@ -7,8 +7,11 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <linux/capability.h>
 #include <linux/vhost.h>
 
 #include "rig.h"
@@ -393,6 +396,40 @@ static void another_process_cannot_use_the_descriptor(void)
 	rig_close(&g);
 }
 
+/* Root may lock as much as it likes, unless it gives that up. */
+static void drop_ipc_lock(void)
+{
+	struct __user_cap_header_struct head = {
+		.version = _LINUX_CAPABILITY_VERSION_3,
+	};
+	struct __user_cap_data_struct caps[2];
+
+	EXPECT(!syscall(SYS_capget, &head, caps));
+	caps[0].effective &= ~(1U << CAP_IPC_LOCK);
+	EXPECT(!syscall(SYS_capset, &head, caps));
+}
+
+static void pinned_memory_is_limited_as_locked_memory_is(void)
+{
+	struct rig_opts o = { .flags = VHOST_BLK_BACKEND_PINNED };
+	struct rlimit few = { 1 << 20, 1 << 20 };
+	const char *disk;
+	struct rig g;
+
+	backend_need_modules();
+	disk = nullb_create(&(struct nullb){ .name = "lock" });
+	EXPECT(!setrlimit(RLIMIT_MEMLOCK, &few));
+	rig_open(&g, disk, &o);
+	rig_close(&g);
+	drop_ipc_lock();
+	EXPECT_EQ(rig_try(&g, disk, &o), -ENOMEM);
+	/* and what is not pinned is not limited */
+	o.flags = 0;
+	rig_open(&g, disk, &o);
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+}
+
 static void a_running_vring_cannot_be_rearranged(void)
 {
 	struct vhost_vring_state s = { .index = 0, .num = 128 };
@@ -427,6 +464,7 @@ int main(int argc, char **argv)
 		TEST(info_tells_what_the_backend_is),
 		TEST(two_processes_serve_two_devices),
 		TEST(another_process_cannot_use_the_descriptor),
+		TEST(pinned_memory_is_limited_as_locked_memory_is),
 		TEST(a_running_vring_cannot_be_rearranged),
 	};
 
