@@ -17,6 +17,7 @@
 
 #define DEBUGFS	"/sys/kernel/debug"
 #define POLLER	"test"
+#define MANY	"1000000000"
 
 /* The fault that is on may hit us as well, when we turn it off above all. */
 static void fault_set(const char *fault, const char *attr, const char *value)
@@ -40,12 +41,27 @@ static void fault_on(const char *fault, unsigned int percent, bool by_task)
 	snprintf(text, sizeof(text), "%u", percent);
 	fault_set(fault, "verbose", "0");
 	fault_set(fault, "interval", "1");
-	fault_set(fault, "times", "-1");
+	fault_set(fault, "times", MANY);
 	fault_set(fault, "space", "0");
 	fault_set(fault, "ignore-gfp-wait", "0");
 	fault_set(fault, "cache-filter", "0");
 	fault_set(fault, "task-filter", by_task ? "1" : "0");
 	fault_set(fault, "probability", text);
+}
+
+/* Since it was turned on. */
+static unsigned int faults_hit(const char *fault)
+{
+	char path[160];
+	int left;
+	FILE *f;
+
+	snprintf(path, sizeof(path), DEBUGFS "/%s/times", fault);
+	f = fopen(path, "r");
+	EXPECT(f);
+	EXPECT_EQ(fscanf(f, "%d", &left), 1);
+	fclose(f);
+	return atoi(MANY) - left;
 }
 
 static void faults_off(void)
@@ -74,8 +90,9 @@ static void fail_task(const char *pid, const char *on)
 	write_text(path, on);
 }
 
-/* The poller's thread, known by the name the rig gave it, and only that. */
-static void fail_poller(const char *on)
+/* Threads whose name has both in it; how many there are. */
+static unsigned int fail_threads(const char *kind, const char *name,
+				 const char *on)
 {
 	char path[300], comm[64];
 	struct dirent *e;
@@ -90,8 +107,8 @@ static void fail_poller(const char *on)
 		f = fopen(path, "r");
 		if (!f)
 			continue;
-		if (fgets(comm, sizeof(comm), f) && strstr(comm, POLLER) &&
-		    strstr(comm, "vhost")) {
+		if (fgets(comm, sizeof(comm), f) && strstr(comm, name) &&
+		    strstr(comm, kind)) {
 			fail_task(e->d_name, on);
 			found++;
 		}
@@ -99,7 +116,19 @@ static void fail_poller(const char *on)
 	}
 	if (dir)
 		closedir(dir);
-	EXPECT(found);
+	return found;
+}
+
+/* The one with the name the rig gave it, and only that. */
+static void fail_poller(const char *on)
+{
+	EXPECT(fail_threads("vhost", POLLER, on));
+}
+
+/* Those of unbound workqueues, as ours is; others' work may be hit as well. */
+static void fail_workers(const char *on)
+{
+	EXPECT(fail_threads("kworker", "/u", on));
 }
 
 /* Rounds of requests; how many failed.  All of them must end. */
@@ -145,6 +174,152 @@ static void requests_end_when_the_poller_gets_no_memory(void)
 		rig_check_works(&g, 0, 0);
 		rig_close(&g);
 	}
+}
+
+#define LARGE	65536	/* more pages than a request has room for itself */
+#define LARGES	16
+#define APART	(2 * LARGE)
+
+static u8 *large_at(struct rig *g, unsigned int j, unsigned int odd)
+{
+	return g->data + j * APART + odd;
+}
+
+static bool is_large(const void *at, u64 seed)
+{
+	static u8 want[LARGE];
+
+	rig_pattern(want, LARGE, seed);
+	return !memcmp(at, want, LARGE);
+}
+
+/* Data at @odd bytes into a page; how many failed.  The others are right. */
+static unsigned int large_round(struct rig *g, const char *disk, u32 type,
+				unsigned int odd, u64 seed)
+{
+	static u8 buf[LARGE];
+	struct rig_req *req[LARGES];
+	unsigned int j, failed = 0;
+
+	for (j = 0; j < LARGES; j++) {
+		rig_pattern(buf, LARGE, seed + j);
+		if (type == VIRTIO_BLK_T_IN)
+			memset(buf, 0, LARGE);
+		memcpy(large_at(g, j, odd), buf, LARGE);
+		req[j] = rig_queue(g, 0, type, j * APART / 512,
+				   large_at(g, j, odd), LARGE);
+	}
+	rig_kick(g, 0);
+	rig_wait(g, 0);
+	for (j = 0; j < LARGES; j++) {
+		EXPECT(*req[j]->status <= VIRTIO_BLK_S_IOERR);
+		failed += *req[j]->status;
+		if (*req[j]->status != VIRTIO_BLK_S_OK)
+			continue;
+		backend_read(disk, j * APART, buf, LARGE);
+		EXPECT(is_large(buf, seed + j));
+		EXPECT(is_large(large_at(g, j, odd), seed + j));
+	}
+	return failed;
+}
+
+/* Slots keep what they were given, so each round has new ones. */
+static void new_slots(struct rig *g)
+{
+	EXPECT_EQ(vblk_stop(g->dev.fd, 0), 0);
+	ring_reset(&g->ring[0], 0);
+	EXPECT_EQ(vdev_start(&g->dev, &g->ring[0]), 0);
+}
+
+/* The chain waits for the vring's worker, which gets some. */
+static void large_requests_need_no_memory_of_the_poller(void)
+{
+	static const u32 engines[] = {
+		VHOST_BLK_ENGINE_MQ, VHOST_BLK_ENGINE_BIO
+	};
+	unsigned int i, j, hits, rounds = 10;
+	const char *disk;
+	struct rig g;
+
+	prepare();
+	disk = nullb_create(&(struct nullb){ .name = "fault" });
+	for (i = 0; i < KTAP_COUNT(engines); i++) {
+		rig_open(&g, disk, &(struct rig_opts){
+			.mode = VHOST_POLL_MODE_BUSY, .engine = engines[i],
+		});
+		/* null_blk, too, wants memory for what was never written */
+		EXPECT_EQ(large_round(&g, disk, VIRTIO_BLK_T_OUT, 0, 1), 0);
+		fail_poller("1");
+		fault_on("failslab", 100, true);
+		for (j = 0; j < rounds; j++) {
+			new_slots(&g);
+			EXPECT_EQ(large_round(&g, disk, VIRTIO_BLK_T_OUT, 0,
+					      j), 0);
+			EXPECT_EQ(large_round(&g, disk, VIRTIO_BLK_T_IN, 0,
+					      j), 0);
+		}
+		hits = faults_hit("failslab");
+		faults_off();
+		ktap_msg("%u allocations failed", hits);
+		/* The worker takes what is behind the first one, too. */
+		EXPECT(hits >= rounds);
+		rig_close(&g);
+	}
+}
+
+/* They go through buffers of our own, which workers allocate. */
+static void odd_buffers_end_when_workers_get_no_memory(void)
+{
+	unsigned int i, failed = 0, rounds = 20;
+	const char *disk;
+	struct rig g;
+
+	prepare();
+	disk = nullb_create(&(struct nullb){ .name = "fault" });
+	rig_open(&g, disk, NULL);
+	EXPECT_EQ(large_round(&g, disk, VIRTIO_BLK_T_OUT, 0, 1), 0);
+	for (i = 0; i < rounds; i++) {
+		fail_workers("1");
+		fault_on("failslab", 30, true);
+		failed += large_round(&g, disk, VIRTIO_BLK_T_OUT,
+				      1 + i * 51 % 511, i);
+		faults_off();
+		EXPECT_EQ(large_round(&g, disk, VIRTIO_BLK_T_OUT, 0, i), 0);
+		fault_on("failslab", 30, true);
+		failed += large_round(&g, disk, VIRTIO_BLK_T_IN,
+				      1 + i * 51 % 511, i);
+		faults_off();
+	}
+	fail_workers("0");
+	ktap_msg("%u of %u failed", failed, 2 * rounds * LARGES);
+	EXPECT(failed && failed < 2 * rounds * LARGES);
+	EXPECT_EQ(large_round(&g, disk, VIRTIO_BLK_T_IN, 1, rounds - 1), 0);
+	rig_close(&g);
+}
+
+/* The file system wants memory for each new page of a file. */
+static void files_end_when_workers_get_no_memory(void)
+{
+	unsigned int i, failed = 0, rounds = 40;
+	const char *file;
+	struct rig g;
+
+	prepare();
+	file = file_create(16);
+	rig_open(&g, file, NULL);
+	for (i = 0; i < rounds; i++) {
+		EXPECT(!truncate(file, 0));
+		EXPECT(!truncate(file, 16 << 20));
+		fail_workers("1");
+		fault_on("failslab", 30, true);
+		failed += large_round(&g, file, VIRTIO_BLK_T_OUT, 0, i);
+		faults_off();
+	}
+	fail_workers("0");
+	ktap_msg("%u of %u failed", failed, rounds * LARGES);
+	EXPECT(failed && failed < rounds * LARGES);
+	EXPECT_EQ(large_round(&g, file, VIRTIO_BLK_T_OUT, 0, 1), 0);
+	rig_close(&g);
 }
 
 static void requests_end_when_files_get_no_memory(void)
@@ -318,6 +493,9 @@ int main(int argc, char **argv)
 	static const struct ktap_test tests[] = {
 		TEST(requests_end_when_the_poller_gets_no_memory),
 		TEST(requests_end_when_files_get_no_memory),
+		TEST(large_requests_need_no_memory_of_the_poller),
+		TEST(odd_buffers_end_when_workers_get_no_memory),
+		TEST(files_end_when_workers_get_no_memory),
 		TEST(set_up_fails_cleanly_without_memory),
 		TEST(a_failed_swap_leaves_all_as_it_was),
 		TEST(the_backends_errors_reach_the_guest),
