@@ -2,6 +2,7 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -107,11 +108,11 @@ pub struct DiskArgs {
     #[arg(long, value_enum, default_value = "auto", value_name = "ENGINE")]
     pub engine: Engine,
 
-    /// Hardware contexts for the vrings, in turn [default: spread by the kernel]
+    /// Hardware contexts for the vrings, in turn [default: spread over the disk's with a patched kernel, else that of the poller's CPU]
     #[arg(long, value_name = "N[,N...]", value_delimiter = ',', value_parser = hctx)]
     pub hctx: Vec<u32>,
 
-    /// Share of a poller's round among its vrings, 1 to 1000
+    /// Share of a poller's round that each of the disk's vrings has, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 100,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub weight: u32,
@@ -201,6 +202,15 @@ pub enum Door {
     Path(PathBuf),
     /// An inherited descriptor.
     Fd(i32),
+}
+
+impl fmt::Display for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => write!(f, "socket {}", path.display()),
+            Self::Fd(fd) => write!(f, "descriptor {fd}"),
+        }
+    }
 }
 
 /// One disk to serve.

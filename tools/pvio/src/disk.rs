@@ -225,7 +225,17 @@ fn open_once(path: &Path, is_block: bool, opts: &Options) -> io::Result<File> {
     // The poller reads cached pages itself only if no access time has to be noted.
     // That is for the owner and root to leave out.
     match open(excl | direct | libc::O_NOATIME) {
-        Err(e) if e.raw_os_error() == Some(libc::EPERM) => open(excl | direct),
+        Err(e) if e.raw_os_error() == Some(libc::EPERM) => {
+            let file = open(excl | direct)?;
+            if !is_block {
+                say!(
+                    "{}: access times are noted (neither its owner nor CAP_FOWNER), so workers \
+                     read what the page cache has",
+                    path.display()
+                );
+            }
+            Ok(file)
+        }
         result => result,
     }
 }

@@ -44,7 +44,10 @@ pub fn check_cpus(cpus: &[u32]) -> Result<(), String> {
 pub fn explain_node(path: &str, error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => {
-            format!("{path} is not there: run 'modprobe -a vhost_poll vhost_blk'")
+            format!(
+                "{path} is not there: run 'modprobe -a vhost_poll vhost_blk'; if it finds none, \
+                 they are not built for the kernel that runs ('make install' builds them)"
+            )
         }
         Some(libc::EACCES | libc::EPERM) => format!(
             "no permission for {path}: run pvio as root, or let its user open the file (a udev \

@@ -56,7 +56,7 @@ pub fn blk(args: &BlkArgs) -> Result<(), String> {
 fn check_distinct(units: &[Unit]) -> Result<(), String> {
     let mut seen = HashSet::new();
     for unit in units {
-        let door = format!("{:?}", unit.door);
+        let door = unit.door.to_string();
         if !seen.insert(door.clone()) {
             return Err(format!("two disks at the same {door}"));
         }
@@ -246,6 +246,7 @@ fn look_at_sizes(sessions: &[(String, Shared)]) {
         };
         match session.check_capacity() {
             Ok(None) => {}
+            Ok(Some(0)) => say!("{name}: the disk is gone: start pvio again once it is back"),
             Ok(Some(size)) => say!("{name}: the disk has {size} bytes now"),
             Err(e) => say!("{name}: looking at its size: {e}"),
         }

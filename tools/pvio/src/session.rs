@@ -460,11 +460,16 @@ fn explain_placement(p: &Placement, e: &io::Error) -> String {
     match e.raw_os_error() {
         Some(libc::EOPNOTSUPP) => format!(
             "vring {} cannot submit to hardware context {} from its poller's CPU: this kernel has \
-             no block-layer patch, so give a --poll-cpu of that context, or leave out --hctx",
-            p.index, p.hctx
+             no block-layer patch, so give a --poll-cpu of that context \
+             (/sys/block/DISK/mq/{}/cpu_list), or leave out --hctx",
+            p.index, p.hctx, p.hctx
         ),
         Some(libc::EINVAL) => {
-            format!("--hctx {}: the disk has no such hardware context", p.hctx)
+            format!(
+                "--hctx {}: the disk has no such hardware context (/sys/block/DISK/mq lists \
+                 them), or is served by an engine without (see --engine)",
+                p.hctx
+            )
         }
         _ => format!("vring {} gets no poller: {e}", p.index),
     }

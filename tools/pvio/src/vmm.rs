@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use crate::uapi::MAX_VRINGS;
+
 /// Virtual machine monitors with a vhost-user-blk front end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[allow(missing_docs)]
@@ -26,18 +28,25 @@ pub struct VmmArgs {
     #[arg(short, long, default_value = "/run/pvio/vm1.sock", value_name = "PATH")]
     pub socket: PathBuf,
 
-    /// The guest's vCPUs: it gets one queue for each
+    /// The guest's vCPUs: it gets one queue for each, up to 64
     #[arg(long, default_value_t = 1, value_name = "N",
-          value_parser = clap::value_parser!(u16).range(1..=64))]
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub vcpus: u16,
 
     /// The guest's memory in MiB
-    #[arg(long, default_value_t = 1024, value_name = "MIB")]
+    #[arg(long, default_value_t = 1024, value_name = "MIB",
+          value_parser = clap::value_parser!(u32).range(1..))]
     pub memory: u32,
 
     /// The size given to 'pvio blk'
     #[arg(long, default_value_t = 128, value_name = "N", value_parser = crate::cli::queue_size)]
     pub queue_size: u32,
+}
+
+impl VmmArgs {
+    fn queues(&self) -> u16 {
+        self.vcpus.min(MAX_VRINGS as u16)
+    }
 }
 
 /// Renders the arguments as text.
@@ -62,9 +71,10 @@ fn qemu(a: &VmmArgs) -> String {
          -object memory-backend-memfd,id=pvio-mem,size={mem}M,share=on \\\n\
          -numa node,memdev=pvio-mem \\\n\
          -chardev socket,id=pvio0,path={socket},reconnect=1 \\\n\
-         -device vhost-user-blk-pci,chardev=pvio0,num-queues={cpus},queue-size={size}\n\
+         -device vhost-user-blk-pci,chardev=pvio0,num-queues={queues},queue-size={size}\n\
          # QEMU 10.2 and newer: reconnect-ms=1000 in place of reconnect=1\n",
         cpus = a.vcpus,
+        queues = a.queues(),
         mem = a.memory,
         size = a.queue_size
     )
@@ -77,11 +87,12 @@ fn libvirt(a: &VmmArgs) -> String {
          <vcpu>{cpus}</vcpu>\n\
          <memoryBacking>\n  <source type='memfd'/>\n  <access mode='shared'/>\n</memoryBacking>\n\
          <devices>\n  <disk type='vhostuser' device='disk'>\n    \
-         <driver name='qemu' type='raw' queues='{cpus}' queue_size='{size}'/>\n    \
+         <driver name='qemu' type='raw' queues='{queues}' queue_size='{size}'/>\n    \
          <source type='unix' path='{socket}'>\n      <reconnect enabled='yes' timeout='1'/>\n    \
          </source>\n    <target dev='vda' bus='virtio'/>\n  </disk>\n</devices>\n",
         mem = a.memory,
         cpus = a.vcpus,
+        queues = a.queues(),
         size = a.queue_size
     )
 }
@@ -90,8 +101,9 @@ fn cloud_hypervisor(a: &VmmArgs) -> String {
     format!(
         "--cpus boot={cpus} \\\n\
          --memory size={mem}M,shared=on \\\n\
-         --disk vhost_user=true,socket={socket},num_queues={cpus},queue_size={size}\n",
+         --disk vhost_user=true,socket={socket},num_queues={queues},queue_size={size}\n",
         cpus = a.vcpus,
+        queues = a.queues(),
         mem = a.memory,
         size = a.queue_size,
         socket = a.socket.display()
@@ -141,5 +153,11 @@ mod tests {
         assert!(qemu.contains("num-queues=4") && qemu.contains("/run/a,,b'.sock"));
         assert!(qemu.contains("size=2048M") && qemu.contains("reconnect=1"));
         assert!(render(&args(Vmm::Libvirt)).contains("path='/run/a,b&apos;.sock'"));
+        let many = VmmArgs {
+            vcpus: 100,
+            ..args(Vmm::Libvirt)
+        };
+        assert!(render(&many).contains("<vcpu>100</vcpu>"));
+        assert!(render(&many).contains("queues='64'"));
     }
 }
