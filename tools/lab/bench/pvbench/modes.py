@@ -17,7 +17,13 @@ from pvbench.paths import POLL_CPU, NullBlk, Unavailable
 TOP = Path(__file__).resolve().parents[4]
 RINGLOAD = TOP / "tools/testing/selftests/vhost_blk/ringload"
 MODES = ("busy", "adaptive", "event")
-ROUNDS = 3
+# Of the rounds: a CPU that was busy or asleep before makes a difference for the next one.
+ORDERS = (
+    ("busy", "adaptive", "event"),
+    ("busy", "event", "adaptive"),
+    ("adaptive", "event", "busy"),
+    ("event", "adaptive", "busy"),
+)
 IDLE = 0.01  # one request a second before it is measured, and none after
 RATES = (IDLE, 100, 1000, 4000, 0)  # requests a second; 0: as fast as it goes
 DEPTH = 32
@@ -108,7 +114,7 @@ def check(env):
 
 def measure_point(device, rate, depth, secs):
     """Rounds of {mode: ringload's answer}, the modes by turns."""
-    return [{m: load(device, m, rate, depth, secs) for m in MODES} for _ in range(ROUNDS)]
+    return [{m: load(device, m, rate, depth, secs) for m in order} for order in ORDERS]
 
 
 def measure(env, secs, emit, say):
