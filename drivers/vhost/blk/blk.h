@@ -3,9 +3,9 @@
  * vhost_blk: virtio-blk served by the host kernel.
  *
  * The data path, in the order of the files: take.c (ring -> chain.c ->
- * parse.c -> memory.c) -> merge.c -> engine_*.c -> complete.c (-> used ring).  vring.c
- * is the round that calls them and the life cycle of a vring; backend.c
- * chooses what is served, bind.c swaps it; main.c is the character device.
+ * parse.c -> memory.c) -> merge.c -> engine_*.c -> complete.c (-> used ring).  round.c
+ * calls them, vring.c is the life cycle of a vring; backend.c chooses what is
+ * served, bind.c swaps it; main.c is the character device.
  *
  * Who may touch what
  *
@@ -470,6 +470,13 @@ static inline void vblk_charge_end(struct mem_cgroup *before)
 	set_active_memcg(before);
 	kthread_associate_blkcg(NULL);
 }
+
+/* round.c */
+extern const struct vhost_poll_ops vblk_round_ops;
+void vblk_handle_kick(struct vhost_work *work);
+void vblk_publish(struct vblk_vring *vring);
+void vblk_worker(struct work_struct *work);
+void vblk_drain(struct work_struct *work);
 
 /* vring.c */
 void vblk_vring_init(struct vblk_vring *vring, struct vblk_dev *dev,
