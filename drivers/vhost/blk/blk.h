@@ -551,6 +551,8 @@ static inline bool vblk_is_rw(const struct vblk_req *req)
 /* memory.c */
 int vblk_map_data(struct vblk_req *req, struct vblk_span span, bool may_sleep);
 bool vblk_unmap_data(struct vblk_req *req, bool may_sleep);
+
+/* pins.c */
 struct vblk_pins *vblk_pin_table(struct vhost_dev *vdev);
 void vblk_pins_put(struct vblk_pins *pins);
 
