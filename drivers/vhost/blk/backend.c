@@ -99,8 +99,8 @@ static int open_bdev(struct vblk_backend *be)
 		be->read_only = true;
 	be->nowait = bdev_nowait(bdev) && !sleeps_for_io(bdev);
 	/*
-	 * Requests go past the host's page cache of the device.  What it cannot
-	 * write would come over the guest's data later, or be missing from it.
+	 * Requests go past the host's page cache of the device.  What that could
+	 * not write is lost: say so, once, as the kernel forgets it with that.
 	 */
 	r = sync_blockdev(bdev);
 	invalidate_bdev(bdev);

@@ -83,12 +83,13 @@
 #define VBLK_MAX_RANGING	64
 /*
  * Pages that requests of a vring hold, as often as they hold them: with more than
- * this, nothing is taken.  So many, by VHOST_BLK_MAX_VRINGS, are far from what the
- * counter of one page can bear, if a guest offers one page again and again.  A pin
- * is 1,024 references there, so it counts more.
+ * this, nothing is taken.  So many, by VHOST_BLK_MAX_VRINGS, are a thousandth of what
+ * the counter of one page can bear, if a guest offers one page again and again to one
+ * device.  A pin is 1,024 references there, so it counts more, and twenty devices are
+ * as many as it can bear.
  */
 #define VBLK_MAX_HELD		16384
-#define VBLK_PIN_HOLDS		4
+#define VBLK_PIN_HOLDS		32
 /* Bounce buffers of a vring: with more than this, nothing is taken. */
 #define VBLK_BOUNCE_BYTES	(16 * 1024 * 1024)
 /* How long a full backend is asked again before a worker queues for it. */
@@ -214,8 +215,8 @@ enum vblk_state {
 /*
  * struct vblk_req - one request, the slot of its head
  *
- * What end_io writes is in the first line: a completion on another CPU takes that
- * one from the poller and no other.
+ * What vblk_req_end() writes is in the first line: of what is ours a completion on
+ * another CPU takes that one from the poller and no other.
  *
  * @done: on vring->done or vring->reaped
  * @next: merged into the same command, the leader first
@@ -280,7 +281,7 @@ struct vblk_req {
 		struct kiocb iocb;
 	};
 	struct bio_vec inline_bvec[VBLK_INLINE_BVECS];
-};
+} ____cacheline_aligned_in_smp;
 
 #ifdef CONFIG_SMP
 static_assert(offsetof(struct vblk_req, done) == 0);

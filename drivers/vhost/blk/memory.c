@@ -411,7 +411,10 @@ int vblk_map_data(struct vblk_req *req, struct vblk_span span, bool may_sleep)
 	if (req->bind->backend->bdev)
 		req->nr_segs = vblk_count_segs(&bdev_get_queue(req->bind->backend->bdev)->limits,
 					       req->bvec, req->nr_bvec);
-	req->held = req->hold == VBLK_HOLD_PIN ? nr * VBLK_PIN_HOLDS : nr;
+	if (req->hold == VBLK_HOLD_GET)
+		req->held = nr;
+	else if (req->hold == VBLK_HOLD_PIN)
+		req->held = nr * VBLK_PIN_HOLDS;
 	vring->held += req->held;
 	return 0;
 }

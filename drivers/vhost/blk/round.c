@@ -46,6 +46,8 @@ static void give_to_worker(struct vblk_vring *vring)
 	if (vring->with_worker || vring->stopping)
 		return;
 	WRITE_ONCE(vring->with_worker, true);
+	/* It wakes the poller when it is done, which has nothing to try before. */
+	vring->src.retry_ns = 0;
 	trace_vhost_blk_mode(vring, true);
 	queue_work(vring->dev->ring_wq, &vring->work);
 }
@@ -184,8 +186,9 @@ void vblk_publish(struct vblk_vring *vring)
 	vring->src.oldest_ns = oldest ? oldest->submit_ns : 0;
 	vring->src.polled = vring->nr_polled != 0;
 	/* Nobody tells when somebody else's tag is free. */
-	vring->src.retry_ns = list_empty(&vring->pending) ? 0 :
-			      vring->now + VBLK_RETRY_NS;
+	vring->src.retry_ns = 0;
+	if (!list_empty(&vring->pending) && !vring->with_worker)
+		vring->src.retry_ns = vring->now + VBLK_RETRY_NS;
 }
 
 static int round_locked(struct vblk_vring *vring, int budget)
@@ -197,8 +200,12 @@ static int round_locked(struct vblk_vring *vring, int budget)
 	/* A broken ring is not even looked at: each look would report it. */
 	if (idle && (!vring->running || vring->broken ||
 		     vhost_vq_avail_empty(vring->vq.dev, &vring->vq))) {
-		/* The worker may have answered what the poller still waits for. */
-		if (vring->src.inflight != vring->nr_inflight)
+		/*
+		 * The worker may have answered what the poller still waits for, or
+		 * an ioctl let go of the vring.
+		 */
+		if (vring->src.inflight != vring->nr_inflight ||
+		    vring->src.retry_ns)
 			vblk_publish(vring);
 		return 0;
 	}
@@ -318,15 +325,31 @@ static bool arm_locked(struct vblk_vring *vring)
 	return true;
 }
 
+/*
+ * An ioctl has it, and wakes us when it is done, which may be long after it let go
+ * of this vring: look again soon, and do not spin until then.
+ */
+static bool held_elsewhere(struct vblk_vring *vring)
+{
+	u64 now = ktime_get_ns();
+
+	if (vring->src.retry_ns > now)
+		return false;
+	vring->src.retry_ns = now + VBLK_RETRY_NS;
+	return true;
+}
+
 static bool vring_arm(struct vhost_poll_source *src)
 {
 	struct vblk_vring *vring = to_vring(src);
 	struct eventfd_ctx *error;
 	bool work = false;
 
-	/* Who has it, worker or ioctl, wakes us when it is done. */
-	if (READ_ONCE(vring->with_worker) || !try_lock(vring))
+	/* The worker wakes us when it is done. */
+	if (READ_ONCE(vring->with_worker))
 		return false;
+	if (!try_lock(vring))
+		return held_elsewhere(vring);
 	if (!vring->with_worker) {
 		error = faults_off(vring);
 		work = arm_locked(vring);

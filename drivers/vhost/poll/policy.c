@@ -164,10 +164,9 @@ u64 vhost_poll_decide(struct vhost_poll_policy *pol, unsigned int mode, u64 now,
 	u64 idle = now > pol->last_work ? now - pol->last_work : 0;
 	u64 window = 0;
 
-	if (adaptive && out->wake_at == VHOST_POLL_FOREVER)
-		window = pol->idle_window;
-	else if (adaptive)
-		window = pol->overlap_window;
+	if (adaptive)
+		window = out->inflight ? pol->overlap_window :
+					 pol->idle_window;
 
 	if (mode == VHOST_POLL_MODE_BUSY || idle < window ||
 	    out->wake_at == VHOST_POLL_SPIN) {
@@ -260,10 +259,11 @@ void vhost_poll_policy_work(struct vhost_poll_policy *pol,
 			margin_grow(pol);
 		break;
 	case VHOST_POLL_SLEPT_BLIND:
-		if (inflight >= pol->inflight)
-			pol->overlap_window = window_learn(pol->overlap_window,
-							   gap,
-							   pol->max_window);
+		/* A completion: nothing arrived as long as it took. */
+		if (inflight < pol->inflight)
+			gap = U64_MAX;
+		pol->overlap_window = window_learn(pol->overlap_window, gap,
+						   pol->max_window);
 		margin_forget(pol);
 		break;
 	}

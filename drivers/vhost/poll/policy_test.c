@@ -242,6 +242,9 @@ static void arrivals_during_a_wait_widen_the_overlap(struct kunit *test)
 
 static void so_do_arrivals_while_it_waits_to_be_told(struct kunit *test)
 {
+	struct vhost_poll_outlook out = {
+		.inflight = 2, .wake_at = VHOST_POLL_FOREVER,
+	};
 	struct vhost_poll_policy pol;
 
 	vhost_poll_policy_init(&pol, WINDOW, MSEC);
@@ -252,7 +255,12 @@ static void so_do_arrivals_while_it_waits_to_be_told(struct kunit *test)
 	vhost_poll_policy_slept(&pol, VHOST_POLL_FOREVER, 1, MSEC + 50 * USEC,
 				MSEC + 60 * USEC);
 	vhost_poll_policy_work(&pol, 2, MSEC + 60 * USEC);
-	KUNIT_EXPECT_GE(test, pol.overlap_window, 30 * USEC);
+	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
+			vhost_poll_decide(&pol, VHOST_POLL_MODE_ADAPTIVE,
+					  MSEC + 80 * USEC, &out));
+	KUNIT_EXPECT_EQ(test, VHOST_POLL_FOREVER,
+			vhost_poll_decide(&pol, VHOST_POLL_MODE_ADAPTIVE,
+					  2 * MSEC, &out));
 }
 
 static void half_a_wait_is_worth_sleeping(struct kunit *test)
