@@ -161,10 +161,18 @@ pub fn serve(entrance: Entrance, session: &Shared, name: &str, stop: &EventFd) {
     match entrance {
         Entrance::Connected(stream) => serve_one(stream, session, name),
         Entrance::Listener(listener, path) => loop {
-            if path.is_none() && wait([stop, listener.as_raw_fd()], -1)[0] {
-                return;
+            if path.is_none() {
+                let [stopping, ready] = wait([stop, listener.as_raw_fd()], -1);
+                if stopping {
+                    return;
+                }
+                if !ready {
+                    continue;
+                }
             }
             match listener.accept() {
+                // Others took the one that was there, and we waited for the next.
+                Ok(_) if path.is_none() && wait([stop], 0)[0] => return,
                 Ok((stream, _)) => serve_one(stream, session, name),
                 // Shut down, and nobody is left who had connected before.
                 Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
