@@ -225,7 +225,7 @@ static void what_a_vring_holds_has_a_bound(void)
 	backend_need_modules();
 	rig_open(&g, nullb_create(&(struct nullb){
 		.name = "slow", .no_memory = true, .irqmode = 2,
-		.completion_nsec = 50 * 1000 * 1000,
+		.completion_nsec = 300 * 1000 * 1000,
 	}), &(struct rig_opts){ .engine = VHOST_BLK_ENGINE_BIO });
 	for (i = 0; i < CHAINS; i++)
 		req[i] = queue_long(&g, 512);
@@ -238,7 +238,9 @@ static void what_a_vring_holds_has_a_bound(void)
 	for (i = 0; i < CHAINS; i++)
 		EXPECT_EQ(*req[i]->status, VIRTIO_BLK_S_OK);
 	ktap_msg("at most %u in flight", most);
-	EXPECT_EQ(most, bound);
+	EXPECT(most <= bound);
+	/* else it was not looked at */
+	EXPECT(most > bound / 2);
 	rig_close(&g);
 }
 
