@@ -149,7 +149,7 @@ pub fn wait<const N: usize>(fds: [RawFd; N], timeout_ms: i32) -> [bool; N] {
         events: libc::POLLIN,
         revents: 0,
     });
-    // SAFETY: `fds` is valid for its length. Errors only mean looking early.
+    // SAFETY: `fds` is valid for its length. With an error there is nothing to read yet.
     unsafe { libc::poll(fds.as_mut_ptr(), N as libc::nfds_t, timeout_ms) };
     fds.map(|fd| fd.revents != 0)
 }
