@@ -211,6 +211,16 @@ void loop_file(const char *path, char *file, size_t len)
 	file[strcspn(file, "\n")] = 0;
 }
 
+const char *nvme_disk(void)
+{
+	const char *disk = getenv("PVIO_TEST_NVME");
+
+	backend_need_modules();
+	if (!disk)
+		ktap_skip("PVIO_TEST_NVME names no NVMe disk to overwrite");
+	return disk;
+}
+
 const char *brd_create(void)
 {
 	/* one that is there may hold somebody's data */

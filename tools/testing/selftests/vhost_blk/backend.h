@@ -39,6 +39,8 @@ const char *loop_create(unsigned int size_mb);
 int loop_detach(const char *path);
 /* The file that a loop device is of. */
 void loop_file(const char *path, char *file, size_t len);
+/* The one that is said to be for tests: others hold somebody's data. */
+const char *nvme_disk(void);
 const char *brd_create(void);
 const char *dm_linear_create(const char *name, const char *below,
 			     u64 sectors);

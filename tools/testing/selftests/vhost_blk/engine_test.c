@@ -491,14 +491,10 @@ static void umount_cleanup(void)
 	backend_cleanup();
 }
 
-/* Only one that says it is for tests: others hold somebody's data. */
 static void nvme_gets_mq(void)
 {
-	const char *disk = getenv("PVIO_TEST_NVME");
+	const char *disk = nvme_disk();
 
-	backend_need_modules();
-	if (!disk)
-		ktap_skip("PVIO_TEST_NVME names no NVMe disk to overwrite");
 	serves(disk, disk, 0, VHOST_BLK_ENGINE_MQ);
 }
 

@@ -190,14 +190,6 @@ static u8 *status_of(struct hostile *h, const struct hostile_case *c)
 	       c->status_at;
 }
 
-static u64 malformed(struct hostile *h)
-{
-	struct vhost_blk_stats st;
-
-	rig_stats(&h->g, 0, &st);
-	return st.malformed;
-}
-
 static struct outcome look(struct hostile *h, const struct hostile_case *c)
 {
 	u64 times;
@@ -208,7 +200,7 @@ static struct outcome look(struct hostile *h, const struct hostile_case *c)
 		.used = __atomic_load_n(&h->g.ring[0].vr.used->idx,
 					__ATOMIC_ACQUIRE),
 		.status = __atomic_load_n(status_of(h, c), __ATOMIC_ACQUIRE),
-		.malformed = malformed(h) - h->malformed,
+		.malformed = rig_malformed(&h->g, 0) - h->malformed,
 		.broken = h->broken,
 	};
 }
@@ -297,7 +289,7 @@ void hostile_play(struct hostile *h, const struct hostile_case *c)
 		ktap_msg("%s", c->name);
 	EXPECT(c->end != E_UNSAID);
 	fill_data_and_disk(h);
-	h->malformed = malformed(h);
+	h->malformed = rig_malformed(&h->g, 0);
 	h->broken = false;
 	hostile_fresh(h);
 	lay_out(h, c);

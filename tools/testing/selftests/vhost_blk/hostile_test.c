@@ -322,14 +322,6 @@ static unsigned int garbage_left(struct hostile *h)
 		     __atomic_load_n(&vr->used->idx, __ATOMIC_ACQUIRE));
 }
 
-static u64 malformed(struct hostile *h)
-{
-	struct vhost_blk_stats st;
-
-	rig_stats(&h->g, 0, &st);
-	return st.malformed;
-}
-
 static void expect_all_garbage_found(struct hostile *h, u64 before)
 {
 	unsigned int ms;
@@ -337,7 +329,7 @@ static void expect_all_garbage_found(struct hostile *h, u64 before)
 	for (ms = 0; garbage_left(h) && ms < RIG_TIMEOUT_MS; ms++)
 		sleep_ms(1);
 	EXPECT_EQ(garbage_left(h), 0);
-	EXPECT_EQ(malformed(h) - before, HOSTILE_RING);
+	EXPECT_EQ(rig_malformed(&h->g, 0) - before, HOSTILE_RING);
 }
 
 /* The ring stays whole all the time: each round of it is an attack. */
@@ -355,7 +347,7 @@ static void neighbours_work_while_there_is_garbage(void)
 	rig_open(&far, nullb_create(&(struct nullb){ .name = "far" }), &apart);
 	lay_garbage(&h);
 	for (i = 0; i < 50; i++) {
-		before = malformed(&h);
+		before = rig_malformed(&h.g, 0);
 		offer_garbage(&h);
 		rig_check_works(&h.other, 0, 512);
 		rig_check_works(&far, 0, 512);
@@ -377,7 +369,7 @@ static void neighbours_work_while_there_is_garbage(void)
 static unsigned int garbage_ahead(struct hostile *h)
 {
 	struct ring *r = &h->other.ring[0];
-	u64 before = malformed(h);
+	u64 before = rig_malformed(&h->g, 0);
 	unsigned int i, ahead;
 
 	for (i = 0; i < NEIGHBOURS; i++)

@@ -386,17 +386,6 @@ static void a_volume_that_turns_to_errors_gives_them(void)
 	rig_close(&g);
 }
 
-/* Only one that says it is for tests: others hold somebody's data. */
-static const char *nvme_disk(void)
-{
-	const char *disk = getenv("PVIO_TEST_NVME");
-
-	backend_need_modules();
-	if (!disk)
-		ktap_skip("PVIO_TEST_NVME names no NVMe disk to overwrite");
-	return disk;
-}
-
 /* A file of the disk's controller in sysfs, or of what is below that. */
 static void nvme_attr(char *path, size_t len, const char *disk,
 		      const char *attr)
@@ -640,14 +629,6 @@ static u64 rounds_of(struct rig *g)
 	return st.rounds;
 }
 
-static u64 malformed(struct rig *g)
-{
-	struct vhost_blk_stats st;
-
-	rig_stats(g, 0, &st);
-	return st.malformed;
-}
-
 static bool at_rest(struct rig *g)
 {
 	u64 before = rounds_of(g);
@@ -673,9 +654,9 @@ static void a_used_ring_that_is_gone_ends_the_service(void)
 	used = (void *)((unsigned long)g.ring[0].vr.used & -page);
 	EXPECT_EQ(mprotect(used, page, PROT_READ), 0);
 	EXPECT_EQ(poller_set_mode(g.poller[0], VHOST_POLL_MODE_EVENT), 0);
-	for (tries = 0; tries < 100 && !(malformed(&g) && at_rest(&g)); tries++)
+	for (tries = 0; tries < 100 && !(rig_malformed(&g, 0) && at_rest(&g)); tries++)
 		sleep_ms(100);
-	EXPECT_EQ(malformed(&g), 1);
+	EXPECT_EQ(rig_malformed(&g, 0), 1);
 	EXPECT(at_rest(&g));
 	EXPECT_EQ(mprotect(used, page, PROT_READ | PROT_WRITE), 0);
 	rig_close(&g);

@@ -139,6 +139,14 @@ void rig_stats(struct rig *g, unsigned int queue, struct vhost_blk_stats *st)
 	EXPECT_EQ(vblk_stats(g->dev.fd, queue, st), 0);
 }
 
+u64 rig_malformed(struct rig *g, unsigned int queue)
+{
+	struct vhost_blk_stats st;
+
+	rig_stats(g, queue, &st);
+	return st.malformed;
+}
+
 struct rig_req *rig_req_new(struct rig *g, u32 type, u64 sector)
 {
 	struct rig_req *req = &g->req[g->nreq++ % RIG_REQS];

@@ -70,6 +70,7 @@ void rig_close(struct rig *g);
 void rig_info(struct rig *g, struct vhost_blk_info *info);
 void rig_stats(struct rig *g, unsigned int queue, struct vhost_blk_stats *st);
 
+u64 rig_malformed(struct rig *g, unsigned int queue);
 /* Offer header, data (if @len) and status; not published. */
 struct rig_req *rig_queue(struct rig *g, unsigned int queue, u32 type,
 			  u64 sector, void *data, u32 len);
