@@ -267,6 +267,19 @@ static void large_requests_need_no_memory_of_the_poller(void)
 	}
 }
 
+/* The same while some allocations of workers fail. */
+static unsigned int large_round_with_faults(struct rig *g, const char *disk,
+					    u32 type, unsigned int odd, u64 seed)
+{
+	unsigned int failed;
+
+	fail_workers("1");
+	fault_on("failslab", 30, true);
+	failed = large_round(g, disk, type, odd, seed);
+	faults_off();
+	return failed;
+}
+
 /* They go through buffers of our own, which workers allocate. */
 static void odd_buffers_end_when_workers_get_no_memory(void)
 {
@@ -279,16 +292,13 @@ static void odd_buffers_end_when_workers_get_no_memory(void)
 	rig_open(&g, disk, NULL);
 	EXPECT_EQ(large_round(&g, disk, VIRTIO_BLK_T_OUT, 0, 1), 0);
 	for (i = 0; i < rounds; i++) {
-		fail_workers("1");
-		fault_on("failslab", 30, true);
-		failed += large_round(&g, disk, VIRTIO_BLK_T_OUT,
-				      1 + i * 51 % 511, i);
-		faults_off();
+		unsigned int odd = 1 + i * 51 % 511;
+
+		failed += large_round_with_faults(&g, disk, VIRTIO_BLK_T_OUT,
+						  odd, i);
 		EXPECT_EQ(large_round(&g, disk, VIRTIO_BLK_T_OUT, 0, i), 0);
-		fault_on("failslab", 30, true);
-		failed += large_round(&g, disk, VIRTIO_BLK_T_IN,
-				      1 + i * 51 % 511, i);
-		faults_off();
+		failed += large_round_with_faults(&g, disk, VIRTIO_BLK_T_IN,
+						  odd, i);
 	}
 	fail_workers("0");
 	ktap_msg("%u of %u failed", failed, 2 * rounds * LARGES);
@@ -310,10 +320,8 @@ static void files_end_when_workers_get_no_memory(void)
 	for (i = 0; i < rounds; i++) {
 		EXPECT(!truncate(file, 0));
 		EXPECT(!truncate(file, 16 << 20));
-		fail_workers("1");
-		fault_on("failslab", 30, true);
-		failed += large_round(&g, file, VIRTIO_BLK_T_OUT, 0, i);
-		faults_off();
+		failed += large_round_with_faults(&g, file, VIRTIO_BLK_T_OUT,
+						  0, i);
 	}
 	fail_workers("0");
 	ktap_msg("%u of %u failed", failed, rounds * LARGES);
