@@ -25,7 +25,7 @@ dry := $(findstring n,$(filter-out -%,$(firstword $(MAKEFLAGS))))
 kbuild = $(MAKE) $(jobs) -C $(KDIR) M=$(BUILD) W=1 KCFLAGS=-Werror \
 	CONFIG_DEBUG_INFO_BTF_MODULES= PVIO_PART=$(PART) $(if $(C),C=$(C) CF="$(CF)")
 
-.PHONY: modules stage install install-guest uninstall clean help tree check demo bench bench-host \
+.PHONY: modules stage install install-guest uninstall clean help tree check soak demo bench bench-host insns \
 	mutants pvio modules-dir debug-kernel
 
 build-modules = exec 9>$(BUILD).lock && flock 9 && \
@@ -35,10 +35,12 @@ modules: stage
 	+@$(if $(dry),echo $(kbuild) modules,$(build-modules))
 
 stage:
-	@scripts/kernel-ready "$(KDIR)" "$(KVER)" $(PART)
+	@scripts/kernel-ready "$(KDIR)" "$(KVER)"
 	@mkdir -p $(BUILD) && exec 9>$(BUILD).lock && flock 9 && \
 	scripts/stage $(BUILD) && \
-	$(if $(PART),true,scripts/private-header "$(KDIR)" "$(KVER)" $(BUILD)/private/vhost)
+	$(if $(PART),true,scripts/private-header "$(KDIR)" "$(KVER)" drivers/vhost/vhost.h \
+		$(BUILD)/private/vhost) && \
+	scripts/private-header "$(KDIR)" "$(KVER)" fs/fuse/fuse_i.h $(BUILD)/private/fuse
 
 # The selftests' and the lab's modules are built with ours, but nobody else wants
 # them: to install, Kbuild gets a list without them.
@@ -56,6 +58,9 @@ pvblk-examples := 71-pvblk.rules pvblk.conf initramfs-hook
 install-pvblk = install -D -m 755 tools/pvblk/pvblkctl $(pvblkctl) && \
 	install -D -m 644 -t $(pvblk-share) $(addprefix tools/pvblk/,$(pvblk-examples)) && \
 	sed -i 's|/usr/local/|$(PREFIX)/|' $(pvblk-share)/71-pvblk.rules
+# mount(8) looks for its helpers nowhere else.
+mount-pvfs = $(DESTDIR)/sbin/mount.pvfs
+install-pvfs = install -D -m 755 tools/pvfs/mount.pvfs $(mount-pvfs)
 # What was installed loads into the kernel that it was built for only.
 say-kernel = @echo "Installed for $(RELEASE); depmod has run (Kbuild's warning of a System.map is about its own)."; \
 	$(if $(INSTALL_MOD_PATH),true,[ "$(RELEASE)" = "$$(uname -r)" ] || \
@@ -65,23 +70,25 @@ install: modules pvio
 	+@$(if $(dry),echo $(kbuild) modules_install,$(install-modules))
 	$(depmod)
 	$(install-pvblk)
+	$(install-pvfs)
 	$(MAKE) -C tools/pvio install-files BIN=$(CURDIR)/out/bin/pvio prefix=$(PREFIX)
 	$(say-kernel)
 
-# What a guest wants: no pvio, so no Rust, and nothing of the host's, so no kernel source.
+# What a guest wants: no pvio, so no Rust.
 install-guest: PART := guest
 install-guest: modules
 	+@$(if $(dry),echo $(kbuild) modules_install,$(install-modules))
 	$(depmod)
 	$(install-pvblk)
+	$(install-pvfs)
 	$(say-kernel)
 
 # What either of the two installed: modules of this kernel, and what all kernels share.
 uninstall:
 	@[ -n "$(RELEASE)" ] || { echo "Which kernel? give KVER=" >&2; exit 1; }
-	rm -rf $(addprefix $(updates)/drivers/,vhost/poll vhost/blk block/pvblk)
+	rm -rf $(addprefix $(updates)/,$(addprefix drivers/,vhost/poll vhost/serve vhost/blk vhost/fs virtio/poll block/pvblk) fs/pvfs)
 	[ ! -d $(INSTALL_MOD_PATH)/lib/modules/$(RELEASE) ] || $(depmod)
-	rm -f $(pvblkctl)
+	rm -f $(pvblkctl) $(mount-pvfs)
 	rm -f $(addprefix $(pvblk-share)/,$(pvblk-examples))
 	rmdir $(pvblk-share) 2>/dev/null || true
 	$(MAKE) -C tools/pvio uninstall prefix=$(PREFIX)
@@ -109,6 +116,11 @@ tree:
 check:
 	@LANE='$(LANE)' T='$(T)' tools/lab/check
 
+soak:
+	@tools/lab/setup
+	@$(MAKE) pvio
+	@LANE='$(LANE)' T='$(T)' N='$(N)' MINUTES='$(MINUTES)' tools/lab/soak
+
 debug-kernel:
 	@tools/lab/setup && tools/lab/kernel/build
 
@@ -126,6 +138,11 @@ bench-host:
 	@tools/lab/setup
 	@$(MAKE) modules
 	@tools/lab/bench/bench-host
+
+insns:
+	@tools/lab/setup
+	@$(MAKE) modules
+	@tools/lab/bench/insns
 
 mutants:
 	@tools/lab/setup

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Runs the steps of a check under limits and keeps count."""
 
+import collections
 import contextlib
 import os
 import re
@@ -10,6 +11,8 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from pvlab import excuses
 
 TOP = Path(__file__).resolve().parents[3]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pvio-lab"
@@ -51,7 +54,8 @@ class Runner:
     passed: int = 0
     failed: list = field(default_factory=list)
     skipped: list = field(default_factory=list)
-    flaky: list = field(default_factory=list)
+    excused: list = field(default_factory=list)
+    lanes: collections.Counter = field(default_factory=collections.Counter)  # what ran of each
 
     def out_of_time(self):
         return bool(self.deadline) and time.time() >= self.deadline
@@ -76,7 +80,7 @@ class Runner:
     def step(self, name, command, limit=300, verdict=None, **kwargs):
         """One command, one test.  verdict(Done) may return a complaint or None."""
         if self.out_of_time():
-            self.skip(name, OUT_OF_TIME)
+            self.fail(name, OUT_OF_TIME)
             return None
         done = execute(name, command, limit, **kwargs)
         complaint = verdict(done) if verdict else None
@@ -90,27 +94,27 @@ class Runner:
             self.ok(name, done.seconds)
         return done
 
-    def add(self, name, passed, failed, skipped, bad=(), flaky=()):
-        """The counts of something that counts by itself; BAD names what failed of it,
-        FLAKY what passed by a later run only."""
+    def add(self, name, passed, failed, skipped, bad=(), excused=()):
+        """The counts of something that counts by itself; BAD says what failed of it and
+        why, EXCUSED which runs of it the emulator spoiled."""
         names = [f"{name}: {one}" for one in bad] or [f"{name}: see above"]
         self.passed += passed
         self.failed += [*names, *[names[-1]] * failed][: max(failed, len(bad))]
         self.skipped += [f"{name}: see above"] * skipped
-        self.flaky += [f"{name}: {one}" for one in flaky]
+        self.excused += [f"{name}: {one}" for one in excused]
 
     def summary(self):
         lists = {
-            "failed": self.failed,
-            "flaky (failed, then passed in a later run)": self.flaky,
             "skipped": self.skipped,
+            "excused (a trace of the emulator's explains it; it ran again)": self.excused,
+            "failed": self.failed,
         }
         for title, names in lists.items():
             if names:
                 say(f"\n{title}:")
             for name in dict.fromkeys(names):
                 say(f"    {name}")
-        say("")
+        say("\n".join(["", *excuses.history()]))
         say(f"{self.passed} passed, {len(self.failed)} failed, {len(self.skipped)} skipped")
         return 1 if self.failed or not self.passed else 0
 

@@ -34,7 +34,7 @@ def cargo_counts(text):
 def counted(runner, name, command, counts, limit, env=None):
     """A command that holds many tests."""
     if runner.out_of_time():
-        runner.skip(name, OUT_OF_TIME)
+        runner.fail(name, OUT_OF_TIME)
         return
     done = execute(name, command, limit, env=env)
     result = counts(done.text)
@@ -46,6 +46,7 @@ def counted(runner, name, command, counts, limit, env=None):
         runner.fail(name, done.tail, done.seconds)
         failed -= 1
     runner.passed += passed
+    runner.lanes["unit"] += passed + failed
     runner.failed += [name] * failed
     for _ in range(skipped):
         runner.skipped.append(f"{name}: by its own decision, see {done.log}")

@@ -487,10 +487,21 @@ static void be_init(void)
 		{ "cgroup2", "/sys/fs/cgroup" },
 	};
 
+	/* devtmpfs has none of these; bash's <( ) and many scripts want them */
+	static const struct { const char *name, *target; } links[] = {
+		{ "/dev/fd", "/proc/self/fd" },
+		{ "/dev/stdin", "/proc/self/fd/0" },
+		{ "/dev/stdout", "/proc/self/fd/1" },
+		{ "/dev/stderr", "/proc/self/fd/2" },
+	};
+
 	for (size_t i = 0; i < sizeof(fs) / sizeof(*fs); i++) {
 		mkdir(fs[i].dir, 0755);
 		mount(fs[i].type, fs[i].dir, fs[i].type, 0, NULL);
 	}
+	for (size_t i = 0; i < sizeof(links) / sizeof(*links); i++)
+		if (symlink(links[i].target, links[i].name) && errno != EEXIST)
+			perror(links[i].name);
 	setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);
 	setenv("HOME", "/root", 1);
 	/* booted quietly, every console byte being an exit; not any more */

@@ -6,6 +6,7 @@
   lab guest start -g a --vcpus 2 --disk /tmp/a.img
   lab guest run -g a -- fio --version
   lab guest stop -g a
+  lab host start --disk /srv/big.img           the same, a disk of the host VM's own
   lab host stop
 
 A disk is a PATH (QEMU serves it, in an I/O thread), or
@@ -15,6 +16,7 @@ A disk is a PATH (QEMU serves it, in an I/O thread), or
 
 import argparse
 import contextlib
+import dataclasses
 import os
 import shutil
 import sys
@@ -23,6 +25,7 @@ import tty
 from pathlib import Path
 
 from . import guestcli, paths
+from .devices import Disk
 from .paths import LabError, say
 
 
@@ -42,6 +45,13 @@ def _parser():
         if verb == "start":
             one.add_argument("--cpus", type=int, default=2)
             one.add_argument("--mem")
+            one.add_argument(
+                "--disk",
+                action="append",
+                default=[],
+                metavar="SPEC",
+                help="a file or block device of this machine, as a virtio disk (vda, vdb...)",
+            )
     run = host.add_parser("run", help="run a command in it")
     run.add_argument("-t", "--timeout", type=float, default=600.0, metavar="SECONDS")
     run.add_argument("command", nargs=argparse.REMAINDER)
@@ -68,6 +78,22 @@ def _host(args, **kw):
     from .host import Host  # not wanted by what runs on the host, where imports are slow
 
     return Host(lane=args.lane, name=args.host or args.lane, **kw)
+
+
+def _host_start(args):
+    """Boot it.  Its disks are those of its start, so that one that is up gets none."""
+    # Its QEMU runs in another directory.
+    disks = [Disk.parse(spec) for spec in args.disk]
+    disks = [dataclasses.replace(d, path=os.path.abspath(d.path)) for d in disks]
+    words = [w for i, disk in enumerate(disks) for w in disk.arguments(i)]
+    h = _host(args, cpus=args.cpus, mem=args.mem, qemu_args=words)
+    if args.disk and h.up():
+        raise LabError(f"host VM '{h.name}' is up, and gets no disk any more: stop it, or take -H")
+    h.start()
+    if args.disk:
+        h.run("modprobe virtio_blk; until [ -b /dev/vda ]; do sleep 0.1; done", timeout=60)
+    h.disconnect()
+    return 0
 
 
 def _host_shell(h):
@@ -98,8 +124,7 @@ def _stdin():
 
 def host_verb(args):
     if args.verb == "start":
-        _host(args, cpus=args.cpus, mem=args.mem).start().disconnect()
-        return 0
+        return _host_start(args)
     h = _host(args)
     if args.verb == "stop":
         h.stop()

@@ -92,6 +92,7 @@ class KernelReports(LabError):
 
     def __init__(self, where, reports):
         self.reports = reports
+        self.status = None  # of the command after which they were seen, if it ended
         body = "\n".join(f"--- {where}: {r.kind}: {r.title}\n{r}\n---" for r in reports)
         super().__init__(f"{len(reports)} kernel report(s) in the log of {where}\n{body}")
 

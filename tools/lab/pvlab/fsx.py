@@ -4,7 +4,7 @@
 import os
 import subprocess
 
-from .once import once
+from .cached import cached
 from .paths import CACHE, TOP, LabError, say
 from .progress import Progress
 
@@ -14,7 +14,7 @@ LIMIT = 1200
 
 def fsx():
     """The path of fsx, built when it is missing."""
-    return once(CACHE / f"fsx-{VERSION}" / "bin/fsx", "fsx", _build)
+    return cached(CACHE / f"fsx-{VERSION}" / "bin/fsx", "fsx", _build)
 
 
 def _build(path):

@@ -19,18 +19,22 @@ import threading
 import time
 from pathlib import Path
 
-from . import agent, cpio, image, paths
+from . import agent, cpio, image, paths, traces
 from . import modules as kmod
 from .agent import CommandFailed, Gone, Result, Timeout
 from .detect import KernelReports, LogWatch
 from .devices import Disk, Share
 from .paths import LabError, say
 from .qmp import Qmp
+from .traces import STARTED_AGAIN
 
 RUN = Path("/run/pvlab")
 # hostinit.sh mounts it.
 HUGE = RUN / "huge"
 PORTS = 3
+# Waits for the QEMU of a guest that outlives who started it.
+KEEPER = '"$@" & echo $! >"$0/pid"; wait $!; echo $? >"$0/status"'
+TAIL = "--- last lines of guest"
 # The part of its boot's time after which a guest under emulation has said something.
 FIRST_WORD = 0.4
 BOOT_SECONDS = {"stock": 300, "debug": 600}
@@ -57,8 +61,8 @@ def kernel_here():
     return found
 
 
-class _Lost(LabError):
-    """A guest that said nothing."""
+class _NoWord(LabError):
+    """A guest that said nothing while it started."""
 
 
 def emulated():
@@ -92,13 +96,15 @@ class Guest:
         serial=False,
         overlay=None,
         direct_kernel=True,
+        kept=False,
     ):
         """KERNEL is a paths.Kernel, default the host's.  MODULES are loaded once it is
         up, default virtio_blk if there are disks; ours are found by their name too.
         SERIAL puts the console on ttyS0: slow, and shows the earliest words.
         OVERLAY is {path: data} of programs and files to put over the initramfs.
         Without DIRECT_KERNEL the firmware boots from a disk, on which the caller has
-        put kernel_image(), initramfs() and cmdline()."""
+        put kernel_image(), initramfs() and cmdline().  One that is KEPT outlives this
+        process; how it ended is told to those that attach()."""
         self.name = name
         self.vcpus = vcpus
         self.kernel = kernel or kernel_here()
@@ -114,6 +120,7 @@ class Guest:
         self.serial = serial
         self.overlay = overlay or {}
         self.direct_kernel = direct_kernel
+        self.kept = kept
         self._paths()
 
     def _paths(self):
@@ -124,6 +131,7 @@ class Guest:
         self._free = []
         self._lock = threading.Lock()
         self._expecting = None
+        self._looked = False
         self._watch = LogWatch(self.console, f"guest '{self.name}'")
 
     @classmethod
@@ -131,6 +139,7 @@ class Guest:
         """The running guest of that name, started by another process."""
         self = cls.__new__(cls)
         self.name = name
+        self.kept = True
         self._paths()
         try:
             spec = json.loads((self.state / "spec.json").read_text())
@@ -272,45 +281,64 @@ class Guest:
         return [str(w) for w in (*words, *self.qemu_args)]
 
     def start(self):
+        """Boot it.  Under emulation one that says no word is started once more, which the
+        selftests count as an excuse (traces.py)."""
         if not emulated():
             return self._start(self._await_agent)
         keep_interrupts_single()
+        if not self.direct_kernel:
+            # Its firmware reads the disk, which may be ours: silence is no excuse.
+            return self._start(self._await_agent)
         try:
             return self._start(self._await_first_word)
-        except _Lost:
-            say(
-                f"guest '{self.name}' was lost before its kernel said a word, "
-                "as happens under emulation: once more"
-            )
+        except _NoWord:
+            say(f"guest '{self.name}' {STARTED_AGAIN}")
         return self._start(self._await_agent)
 
     def _await_agent(self):
         return agent.Agent(self.ports(), self.boot_timeout, self.alive)
 
     def _await_first_word(self):
-        """Emulated CPUs sometimes lose a guest as it starts: it stands, or QEMU sees a
-        reset (and ends with 0), and nobody sees a cause."""
+        """Its agent; _NoWord if its vCPUs ran, and its console had not a byte."""
+        ran = threading.Event()
+        begin = time.monotonic()
         try:
-            return agent.Agent(self.ports(), self.boot_timeout * FIRST_WORD, self.alive)
+            limit = self.boot_timeout * FIRST_WORD
+            return agent.Agent(self.ports(), limit, lambda: self._alive_and(ran))
         except (Gone, Timeout) as e:
-            silent = not self.log().strip()
+            silent = ran.is_set() and not self.log().strip()
             # Its sockets close before it ends, and only then there is a status.
             ended = isinstance(e, Gone) and self._wait(5)
             if silent and not (ended and self.process.returncode):
-                raise _Lost(str(e)) from e
+                raise _NoWord(str(e)) from e
             if isinstance(e, Gone):
                 raise
-        return self._await_agent()
+        left = self.boot_timeout - (time.monotonic() - begin)
+        return agent.Agent(self.ports(), left, self.alive)
+
+    def _alive_and(self, ran):
+        """Whether it lives; RAN is set once its monitor says that its vCPUs run, so that
+        each of its devices was set up."""
+        if not ran.is_set():
+            with contextlib.suppress(OSError, LabError, ValueError):
+                if self.qmp("query-status")["running"]:
+                    ran.set()
+        return self.alive()
 
     def _start(self, await_agent):
         self._clear_old()
         command = self.command()
         (self.state / "command").write_text(" ".join(command) + "\n")
+        keeper = ["sh", "-c", KEEPER, self.state] if self.kept else []
         with open(self.state / "qemu.log", "wb") as log:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                [*keeper, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
-        self.pid = self.process.pid
+        self.pid = self._pid_by_keeper() if self.kept else self.process.pid
         spec = {
             "pid": self.pid,
             "lane": self.kernel.lane,
@@ -324,12 +352,21 @@ class Guest:
                 self.modprobe(module)
         except (LabError, KeyboardInterrupt) as e:
             found = self._watch.reports()
-            e.add_note(self.tail())
+            self._tell_end(e)
             self.kill()
             if found and isinstance(e, LabError):
                 raise KernelReports(self._watch.where, found) from e
             raise
         return self
+
+    def _pid_by_keeper(self):
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError, ValueError):
+                return int((self.state / "pid").read_text())
+            time.sleep(0.05)
+        self.process.kill()
+        raise LabError(f"guest '{self.name}': QEMU was not started")
 
     def _clear_old(self):
         if (self.state / "spec.json").exists():
@@ -394,18 +431,58 @@ class Guest:
         return self.console.read_text(errors="replace") if self.console.exists() else ""
 
     def tail(self):
+        """Its last lines, what QEMU said, and how QEMU ended if it has."""
         with contextlib.suppress(OSError):
-            said = (self.state / "qemu.log").read_text(errors="replace")[-2000:]
-            tail = f"{said}{self._watch.tail()}\n{self._end()}---"
-            return f"--- last lines of guest '{self.name}'\n{tail}"
+            said = (self.state / "qemu.log").read_text(errors="replace")[-2000:].splitlines()
+            lines = [self._watch.tail(), *(f"QEMU said: {line}" for line in said)]
+            return "\n".join([f"{TAIL} '{self.name}'", *lines, f"{self._end()}---"])
         return ""
+
+    def _tell_end(self, error):
+        """Its tail, once for each error, however many see that on its way."""
+        if not any(note.startswith(TAIL) for note in getattr(error, "__notes__", ())):
+            error.add_note(self.tail())
+            if isinstance(error, Timeout) and not self._looked:
+                self._looked = True
+                error.add_note(self._look_at_cpus())
+
+    def _look_at_cpus(self):
+        """What its CPUs do, and the host's threads that run them, over some seconds."""
+        before = self._threads()
+        seen, _ = traces.look_at(self.state / "qmp")
+        return "\n".join(["its CPUs:", *before, seen, *self._threads()])
+
+    def _threads(self):
+        """A line for the thread of each CPU: its state, where it sleeps, its turns."""
+        lines = []
+        with contextlib.suppress(OSError, LabError, ValueError):
+            for cpu in self.qmp("query-cpus-fast"):
+                task = Path(f"/proc/{self.pid}/task/{cpu['thread-id']}")
+                state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+                where = (task / "wchan").read_text()
+                turns = (task / "schedstat").read_text().strip()
+                lines.append(
+                    f"CPU {cpu['cpu-index']}'s thread: {state} {where}, run, waited, turns: {turns}"
+                )
+        return lines
 
     def _end(self):
         """How QEMU ended, if it has: 0 without being asked is a reset of the guest."""
-        if not self.process or not self._wait(1):
+        if not self._wait(1):
             return ""
-        status = self.process.returncode
+        status = self.process.returncode if self.process and not self.kept else self._kept_status()
+        if status is None:
+            return "QEMU ended\n"
         return f"QEMU ended with {f'signal {-status}' if status < 0 else f'status {status}'}\n"
+
+    def _kept_status(self):
+        """What its keeper wrote, which it does just after the end."""
+        for _ in range(20):
+            with contextlib.suppress(OSError, ValueError):
+                status = int((self.state / "status").read_text())
+                return 128 - status if status > 128 else status
+            time.sleep(0.05)
+        return None
 
     def check(self):
         """Raise what its kernel reported since the last look, unless it is expected."""
@@ -469,7 +546,7 @@ class Guest:
             with self._agent() as one:
                 result = function(one)
         except (Gone, Timeout) as e:
-            e.add_note(self.tail())
+            self._tell_end(e)
             found = self._watch.reports()
             if found and self._expecting is None:
                 raise KernelReports(self._watch.where, found) from e

@@ -56,6 +56,7 @@ def _start(args):
         qemu_args=args.qemu_arg,
         modules=modules,
         serial=args.serial,
+        kept=True,
     )
     say(f"booting guest '{args.guest}' (at most {guest.boot_timeout:.0f} s)")
     guest.start()

@@ -22,7 +22,7 @@ import threading
 import time
 from pathlib import Path
 
-from . import accel, agent, autopsy, image, paths, venv
+from . import accel, agent, emulator, image, insns, paths, traces, tsc, venv
 from .agent import Gone, Result, Timeout
 from .detect import KernelReports, LogWatch
 from .paths import LabError, say
@@ -48,10 +48,19 @@ def _seconds(name, default):
     return float(os.environ.get(name, default))
 
 
+def _for_emulated():
+    """What the kernel of an emulated machine is told."""
+    return f"{EMULATED} tsc_early_khz={tsc.khz()}"
+
+
 def default_memory():
     """6 GiB, on a small machine a third of what it has."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
     return f"{min(6144, total // 3)}M"
+
+
+class NoBoot(LabError):
+    """A host VM did not come up; its kernel reported nothing."""
 
 
 class Host:
@@ -141,6 +150,8 @@ class Host:
             CPU[kind],
             "-accel",
             ACCEL[kind],
+            # The firmware waits half a minute for an empty DVD drive of QEMU 10's.
+            "-nodefaults",
             "-device",
             f"virtio-serial-pci,id=lab,max_ports={PORTS + 1}",
             *arguments,
@@ -150,6 +161,7 @@ class Host:
             "local,id=labroot,path=/,security_model=none,readonly=on,multidevs=remap",
             "-device",
             "virtio-9p-pci,fsdev=labroot,mount_tag=lab.root",
+            *insns.qemu_args(self.state, kind),
             *self.qemu_args,
         ]
         init = [
@@ -157,6 +169,7 @@ class Host:
             agent.build(),
             self.kernel.modules,
             paths.LAB / "pvlab",
+            paths.CACHE,
         ]
         command = [
             venv.vng(),
@@ -177,12 +190,15 @@ class Host:
             self.cpus,
             "--memory",
             self.mem,
-            f"--append={APPEND} {EMULATED if kind == 'tcg' else ''} {self.append}",
+            f"--append={APPEND} {_for_emulated() if kind == 'tcg' else ''} {self.append}",
             f"--qemu-opts={shlex.join(str(a) for a in qemu)}",
             f"--exec={shlex.join(str(a) for a in init)}",
         ]
         if kind == "tcg":
             command.insert(1, "--disable-kvm")
+        program = emulator.path(kind)
+        if program:
+            command[1:1] = ["--qemu", program]
         return [str(c) for c in command]
 
     def _boot(self):
@@ -238,7 +254,7 @@ class Host:
             self.stop()
             if reports:
                 raise KernelReports(f"host VM '{self.name}'", reports) from e
-            raise LabError(f"the host VM did not boot: {e}\n{self._tail()}") from e
+            raise NoBoot(f"the host VM did not boot: {e}\n{self._tail()}") from e
         say(f"host VM is up after {time.monotonic() - begin:.0f} s")
 
     def stop(self):
@@ -287,9 +303,9 @@ class Host:
         """Whether it makes sense to wait for it."""
         return self.up() and not self._watch.ahead(HOPELESS)
 
-    def autopsy(self):
-        """(what its CPUs do, those of them that are deaf), for when it does not answer."""
-        return autopsy.of(self.sockets / "qmp", lambda: time.sleep(1))
+    def look_at_cpus(self):
+        """(what its CPUs do, those that take no interrupts), as its QEMU tells it."""
+        return traces.look_at(self.sockets / "qmp")
 
     def _tail(self):
         lines = LogWatch(self.console, "").tail()
@@ -318,7 +334,11 @@ class Host:
                 raise KernelReports(self._watch.where, found) from e
             e.add_note(self._tail())
             raise
-        self.check()
+        try:
+            self.check()
+        except KernelReports as e:
+            e.status = result if isinstance(result, int) else None
+            raise
         return result
 
     def run(self, command, *, timeout=600.0, check=False, cwd=None, env=None, stdin=None):
@@ -382,6 +402,7 @@ def host_environment(host, env=None):
         "LAB_LANE": host.lane,
         "LAB_KERNEL_RELEASE": host.kernel.release,
         "LAB_IMAGE": host.image,
+        **insns.environment(host.state),
         **(env or {}),
     }
 
@@ -423,7 +444,7 @@ class NativeHost(Host):
             os.close(self._kmsg)
             self._kmsg = None
 
-    def autopsy(self):
+    def look_at_cpus(self):
         return "", []
 
     def reports(self):
@@ -486,8 +507,13 @@ class NativeHost(Host):
             raise Timeout(f"time limit reached: {command}") from None
         for thread in threads:
             thread.join(2)
-        self.check()
-        return status if status >= 0 else 128 - status
+        status = status if status >= 0 else 128 - status
+        try:
+            self.check()
+        except KernelReports as e:
+            e.status = status
+            raise
+        return status
 
     def run(self, command, *, timeout=600.0, check=False, cwd=None, env=None, stdin=None):
         out, err = bytearray(), bytearray()

@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # The first program in the host VM: what guests and tests find there.
-# hostinit.sh AGENT MODULES PVLAB-DIR
+# hostinit.sh AGENT MODULES PVLAB-DIR CACHE
 agent=$1
 modules=$2
 lib=$3
+cache=$4
 release=$(uname -r)
 
 mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug
@@ -21,6 +22,11 @@ mount -t tmpfs -o huge=always,size=100%,mode=700 tmpfs /run/pvlab/huge || rmdir 
 mkdir -p /run/root
 if mount -t 9p -o ro,version=9p2000.L,trans=virtio,access=any,msize=512000,cache=loose lab.root /run/root; then
 	mount --bind /run/root/usr /usr
+fi
+
+# a cache in /tmp is behind this VM's own /tmp
+if [ ! -d "$cache" ]; then
+	mkdir -p "$cache" && mount --bind "/run/root$cache" "$cache"
 fi
 
 # a kernel that is not installed brings its modules from where it was built

@@ -24,6 +24,7 @@ TOOLS = (
     "flock",
     "fallocate",
     "truncate",
+    "mountpoint",
 )
 OPTIONAL = ("strace", "setfattr", "getfattr")
 MODULES = (
@@ -35,6 +36,8 @@ MODULES = (
     "crc32c_generic",
     "crc32c-intel",
     "loop",
+    "virtio_balloon",
+    "virtio_mem",
 )
 MANY_LIBRARIES = 30
 DIRECTORIES = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Our host side, on the host: its modules, a null_blk to serve, and `pvio blk`."""
+"""Our host side, on the host: its modules, a null_blk to serve, and pvio."""
 
 import signal
 import subprocess
@@ -8,6 +8,7 @@ import unittest
 from pathlib import Path
 
 from . import modules, paths
+from .paths import LabError
 
 PVIO = paths.TOP / "out/bin/pvio"
 NULLB = Path("/sys/kernel/config/nullb")
@@ -32,7 +33,7 @@ def run(*command, check=True):
 def need_pvio():
     if not PVIO.exists():
         raise unittest.SkipTest("out/bin/pvio is not built: make pvio")
-    for name in ("vhost_poll", "vhost_blk"):
+    for name in ("vhost_poll", "vhost_serve", "vhost_blk"):
         modules.load(name)
 
 
@@ -46,9 +47,19 @@ class Nullb:
             run("mount", "-t", "configfs", "configfs", "/sys/kernel/config")
         self.dir = NULLB / name
         self.dir.mkdir()
-        for key, value in {"size": size_mb, "memory_backed": 1, **attributes}.items():
-            (self.dir / key).write_text(f"{value}\n")
-        self._power_on()
+        try:
+            for key, value in {"size": size_mb, "memory_backed": 1, **attributes}.items():
+                self._set(key, value)
+            self._power_on()
+        except BaseException:
+            # The caller has no object by which to remove it.
+            self.dir.rmdir()
+            raise
+
+    def _set(self, key, value):
+        if not (self.dir / key).exists():
+            raise LabError(f"this kernel's null_blk has no {key}")
+        (self.dir / key).write_text(f"{value}\n")
 
     def _power_on(self):
         (self.dir / "power").write_text("1\n")
@@ -72,10 +83,11 @@ class Nullb:
 
 
 class Pvio:
-    """`pvio blk` with ARGS; its messages are gathered in .log."""
+    """`pvio blk` (or another COMMAND) with ARGS; its messages are gathered in .log.
+    BEFORE are words that run it, as setpriv(1) has them."""
 
-    def __init__(self, *args, directory, pass_fds=()):
-        self.args = [str(a) for a in args]
+    def __init__(self, *args, directory, pass_fds=(), command="blk", before=()):
+        self.words = [str(word) for word in (*before, PVIO, command, *args)]
         self.log_path = Path(directory) / "pvio.log"
         self.pass_fds = pass_fds
         self.process = None
@@ -83,7 +95,7 @@ class Pvio:
     def start(self, *sockets):
         with open(self.log_path, "a") as log:
             self.process = subprocess.Popen(
-                [PVIO, "blk", *self.args],
+                self.words,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -9,32 +9,43 @@ KTAP; the output of what passed is left out (V=1 shows it), and all is in
 out/lab/check-LANE/tests/.  Its last line is `N passed, N failed, N skipped`,
 counting the cases that the programs report.
 
-A directory says by a file `lanes` in which it runs, and by timeout= in
-`settings` how long each of its programs may take.  LAB_DEADLINE (seconds since
-1970): what would start later is skipped.  FULL=1 is handed to the tests, which
-may take three times as long then, and so is PVIO_TEST_NVME, an NVMe disk of the
-host VM that they may overwrite.
+A directory says by a file `lanes` in which it runs, by timeout= in `settings` how
+long each of its programs may take, and by long_in_debug= and long_in_stock= there which
+have their turn by date (turns.py), and by only_by_name= which run for FULL=1 and by
+name only, because they lose guests under emulation for a cause that is not known yet;
+one that is named runs at once.
+LAB_DEADLINE (seconds since 1970): what would start later has failed.  FULL=1 is
+handed to the tests, which may take three times as long then, and so is
+PVIO_TEST_NVME, an NVMe disk of the host VM that they may overwrite.  --full runs one
+of the lane's programs with FULL=1, that of the day, if there is time, and no other.
 """
 
 import argparse
+import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from . import accel, again, autopsy, paths
-from .agent import Silent, Timeout
+from . import accel, excuses, paths, traces, turns
+from .agent import Gone, Silent, Timeout
 from .detect import KernelReports
-from .host import Host
+from .host import Host, NoBoot
 from .paths import LabError
+from .verdict import End, judge
 
 SELFTESTS = paths.TOP / "tools/testing/selftests"
-OURS = ("vhost_poll", "vhost_blk", "vhost_fs")
+OURS = ("vhost_poll", "vhost_serve", "vhost_blk", "vhost_fs")
 TIMEOUT = 300
+# For a closing check of a host VM: kmemleak reads all of its memory.
+CLOSING_SECONDS = 300
+# What began before the deadline ends this long after it at the latest.
+GRACE_SECONDS = 240
 FULL_TAKES = 3
 # The host VM's own, for PVIO_TEST_NVME.
 NVME = "/dev/nvme0n1"
@@ -45,32 +56,48 @@ SPOILS = {"panic", "oops", "kasan", "lockdep", "rcu stall", "lockup", "atomic sl
 CASE = re.compile(r"^(not ok|ok)\b(?: \d+)?(.*)$", re.M)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Program:
     directory: Path
     path: Path
     timeout: float
+    long: bool = False  # in this lane, so that it has its turn by date
+    named: bool = False  # runs for FULL=1 and by name only
+    full: bool = False  # in its long form, whatever the others are run in
 
     @property
     def name(self):
-        return f"{self.directory.name}: {self.path.name}"
+        return f"{self.directory.name}: {self.path.name}{' (FULL=1)' if self.full else ''}"
+
+    @property
+    def env(self):
+        return {"LAB_TURN": "1"} if self.long else {"FULL": "1"} if self.full else {}
+
+
+def emulated():
+    return accel.accel() == "tcg"
 
 
 def directories(lane):
-    for makefile in sorted(SELFTESTS.glob("*/Makefile")):
-        lanes = makefile.with_name("lanes")
+    for directory in turns.by_worth(p.parent for p in SELFTESTS.glob("*/Makefile")):
+        lanes = directory / "lanes"
         if lane in (lanes.read_text() if lanes.exists() else "stock debug").split():
-            yield makefile.parent
+            yield directory
+
+
+def _setting(directory, name, otherwise=""):
+    settings = directory / "settings"
+    text = settings.read_text() if settings.exists() else ""
+    found = re.search(rf"^{name}=(.*)$", text, re.M)
+    return found[1].strip() if found else otherwise
 
 
 def _timeout(directory):
-    settings = directory / "settings"
-    found = re.search(r"^timeout=(\d+)", settings.read_text(), re.M) if settings.exists() else None
-    limit = float(found[1]) if found else TIMEOUT
+    limit = float(_setting(directory, "timeout", TIMEOUT))
     return limit * FULL_TAKES if os.environ.get("FULL") else limit
 
 
-def programs(directory):
+def programs(directory, lane="stock"):
     """What the directory's Makefile lists."""
     listing = "pvlab-list: ; @echo $(TEST_PROGS) $(TEST_GEN_PROGS)"
     command = [
@@ -86,7 +113,10 @@ def programs(directory):
         command, capture_output=True, text=True, check=True, env=_make_environment()
     )
     limit = _timeout(directory)
-    return [Program(directory, directory / word, limit) for word in done.stdout.split()]
+    long = _setting(directory, f"long_in_{lane}").split(",") if turns.rotate(lane) else []
+    named = [] if os.environ.get("FULL") else _setting(directory, "only_by_name").split(",")
+    paths_ = [directory / word for word in done.stdout.split()]
+    return [Program(directory, p, limit, p.stem in long, p.stem in named) for p in paths_]
 
 
 def _make_environment():
@@ -105,7 +135,7 @@ def chosen(lane, names):
         tests = [t for d, _, t in wanted if d == directory.name]
         if wanted and not tests:
             continue
-        found = programs(directory)
+        found = programs(directory, lane)
         for test in filter(None, tests):
             if not any(test in (p.path.name, p.path.stem) for p in found):
                 has = ", ".join(p.path.stem for p in found)
@@ -136,7 +166,8 @@ class Tally:
 
     def __init__(self):
         self.number = self.passed = self.failed = self.skipped = 0
-        self.flaky = []
+        self.reasons = []  # of failures, for the last lines
+        self.excused = []
 
     def say(self, text):
         print(text, flush=True)
@@ -145,11 +176,13 @@ class Tally:
         for line in text.rstrip().splitlines():
             self.say(f"# {line}")
 
-    def result(self, name, good, seconds, note="", cases=None):
+    def result(self, name, good, seconds, note="", cases=None, why=()):
+        """One line; WHY says of what failed what the last lines are to say."""
         self.number += 1
         passed, failed, skipped = cases or (int(good), int(not good), 0)
         if not good:
             failed = max(failed, 1)
+            self.reasons += [f"{name}: {one}" for one in why or [note or "see above"]]
         self.passed += passed
         self.failed += failed
         self.skipped += skipped
@@ -157,14 +190,22 @@ class Tally:
             f"{'ok' if good else 'not ok'} {self.number} selftests: {name} # {note + ', ' if note else ''}{seconds:.0f} s"
         )
 
-    def skip(self, name, why):
-        self.number += 1
-        self.skipped += 1
-        self.say(f"ok {self.number} selftests: {name} # SKIP {why}")
+    def later(self, names, why=turns.LATER):
+        """Programs that have their turn on another day."""
+        for name in names:
+            self.number += 1
+            self.skipped += 1
+            self.say(f"ok {self.number} selftests: {name} # SKIP {why}")
+
+    def excuse(self, program, trace):
+        self.excused.append(f"{program}: {trace}")
 
     def summary(self):
-        if self.flaky:
-            self.comment(f"flaky, passed by a later run only: {', '.join(self.flaky)}")
+        for one in self.excused:
+            self.comment(f"excused: {one}")
+        self.comment("\n".join(excuses.history()))
+        for one in self.reasons:
+            self.comment(f"failed: {one}")
         self.say(f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped")
 
 
@@ -187,34 +228,29 @@ def count_cases(text, status):
     return passed, failed, skipped
 
 
-@dataclass
-class End:
-    """How a run of a program ended."""
-
-    status: int = 1
-    text: str = ""  # what it printed
-    why: str = ""  # what came between, such as a kernel's report
-    lost: str = ""  # what the emulator did to the host VM, if that is known
-    spoiled: bool = False  # nothing else can run on that host VM
-    seconds: float = 0.0
-
-    def cases(self):
-        return count_cases(self.text, 1 if self.why else self.status)
-
-    @property
-    def good(self):
-        return not self.why and not self.cases()[1] and self.status in (0, 4)
-
-
 class Run:
+    """The programs of a lane, on host VMs."""
+
     def __init__(self, lane, names):
         self.lane = lane
-        self.programs = chosen(lane, names)
+        self.vm = f"check-{lane}"
+        self.queue = chosen(lane, names)
+        self.turns = []  # the programs that come last, beginning with those of the day
+        self.unnamed = []
+        if not names:
+            self.unnamed = [p.name for p in self.queue if p.named]
+            self.queue = [p for p in self.queue if not p.named]
+            self.turns = turns.rotated(
+                [p for p in self.queue if p.long], turns.today(), turns.PER_DAY
+            )
+            self.queue = [p for p in self.queue if not p.long]
         self.tally = Tally()
         self.host = None
+        self.unproven = []  # ran since the host VM's last closing checks
+        self.again = set()  # run for the second time, for lost closing checks
         self.env = {}
         self.deadline = float(os.environ.get("LAB_DEADLINE") or 0)
-        self.logs = paths.OUT / "lab" / f"check-{lane}" / "tests"
+        self.logs = paths.OUT / "lab" / self.vm / "tests"
 
     def late(self):
         return bool(self.deadline) and time.time() >= self.deadline
@@ -224,7 +260,7 @@ class Run:
     def build(self):
         """Make each directory; leave out those that do not build."""
         kernel = paths.kernel(self.lane)
-        for directory in sorted({p.directory for p in self.programs}):
+        for directory in sorted({p.directory for p in (*self.queue, *self.turns)}):
             command = [
                 "make",
                 "-s",
@@ -239,26 +275,43 @@ class Run:
             if done.returncode:
                 self.tally.comment(done.stdout + done.stderr)
                 self.tally.result(f"{directory.name}: build", False, 0)
-                self.programs = [p for p in self.programs if p.directory != directory]
-
-    def boot(self):
-        name = f"check-{self.lane}"
-        self.host = Host(lane=self.lane, name=name, qemu_args=nvme_disk(paths.OUT / "lab" / name))
-        if self.host.up():
-            self.host.stop()
-        self.host.start()
-        if accel.accel() != "native":
-            self.host.run(f"modprobe nvme; until [ -b {NVME} ]; do sleep 0.1; done", timeout=60)
-            self.env = {"PVIO_TEST_NVME": NVME}
-        present = [m for m in OURS if (self.host.kernel.ours / f"{m}.ko").exists()]
-        if present:
-            self.host.run(["python3", "-m", "pvlab.modules", "load", *present], check=True)
-        self.host.run(["python3", "-m", "pvlab.leaks", "clear"], check=True)
+                self.queue = [p for p in self.queue if p.directory != directory]
+                self.turns = [p for p in self.turns if p.directory != directory]
 
     def ready(self):
-        """Whether a host VM is there to run on; it is booted anew after one that broke."""
-        if self.host is None:
-            self.boot()
+        """Have a host VM to run on; it is booted anew after one that was given up."""
+        if self.host:
+            return
+        disk = nvme_disk(paths.OUT / "lab" / self.vm)
+        host = Host(lane=self.lane, name=self.vm, qemu_args=disk)
+        if host.up():
+            host.stop()
+        self._boot(host)
+        self.host = host
+        if accel.accel() != "native":
+            host.run(f"modprobe nvme; until [ -b {NVME} ]; do sleep 0.1; done", timeout=60)
+            self.env = {"PVIO_TEST_NVME": NVME}
+        self.load()
+        host.run(["python3", "-m", "pvlab.leaks", "clear"], check=True)
+
+    def _boot(self, host):
+        """Boot it, and once more if it does not come up without a report: none of our
+        modules is in it yet."""
+        try:
+            host.start()
+        except NoBoot as e:
+            if not emulated():
+                raise
+            self.tally.comment(_words_of(e))
+            self.excuse("host VM", traces.NO_BOOT)
+            host.start()
+
+    def ours(self):
+        return [m for m in OURS if (self.host.kernel.ours / f"{m}.ko").exists()]
+
+    def load(self):
+        if self.ours():
+            self.host.run(["python3", "-m", "pvlab.modules", "load", *self.ours()], check=True)
 
     def drop_host(self):
         if self.host:
@@ -268,108 +321,235 @@ class Run:
     # one program
 
     def one(self, program):
-        """Run it, and once more where the emulator may be why it failed (see again.py); a
-        third time if the emulator is known to have lost the second."""
-        end, runs = self._attempt(program), 1
-        while not end.good and runs < (3 if end.lost else 2):
-            why = self._another(end)
-            if not why:
+        """Run it until a run has a result of its own: one that the emulator explains whole
+        is none, and counts as excused."""
+        while True:
+            self.ready()
+            end, usable = self._attempt(program)
+            verdict = judge(end, emulated())
+            for trace in verdict.excused:
+                self.excuse(program.name, trace)
+            for guest in verdict.started_again:
+                self.excuse(f"{program.name}: guest '{guest}'", traces.SILENT_GUEST)
+            if verdict.good or verdict.stands:
                 break
             self.tally.comment(f"{end.text}\n{end.why}")
-            self.tally.comment(f"{program.name}: {why}: once more, in a new host VM")
-            self.drop_host()
-            end, runs = self._attempt(program), runs + 1
-        flaky = end.good and runs > 1
-        if flaky:
-            self.tally.flaky.append(program.name)
-        self._verdict(program, end, "flaky" if flaky else "")
+            why = self._no_more_runs()
+            if why:
+                verdict.stands = [f"{trace}, and {why}" for trace in verdict.excused]
+                break
+            self.tally.comment(f"{program.name}: {'; '.join(verdict.excused)}: once more")
+            self._after(program, usable, True)
+        self._report(program, end, verdict)
+        self._after(program, usable, False)
 
-    def _another(self, end):
-        """Why a program that failed is to have another run, if it is."""
-        if accel.accel() != "tcg" or self.late():
-            return ""
-        if end.lost:
-            return f"the emulator {end.lost} (see autopsy.py)"
-        said = f"{end.text}\n{end.why}"
-        stands = again.stands(said)
-        if stands:
-            self.tally.comment(f"fails after one run: {stands}")
-            return ""
-        return "it failed under emulation"
+    def excuse(self, program, trace):
+        self.tally.excuse(program, trace)
+        excuses.keep(self.lane, program, trace)
+
+    def most_excused(self):
+        return excuses.MOST
+
+    def closing_words(self):
+        """For the last lines."""
+        return ""
+
+    def _no_more_runs(self):
+        if len(self.tally.excused) > self.most_excused():
+            return f"more than {self.most_excused()} runs of this lane were excused"
+        return "there is no time for another run" if self.late() else ""
 
     def _attempt(self, program):
-        log = self.logs / f"{program.directory.name}.{program.path.name}.log"
+        """(its End, whether the host VM can go on)."""
         begin = time.monotonic()
         text = bytearray()
         end = End()
-        try:
-            self.ready()
-            end.status = self.host.stream(
-                [program.path],
-                cwd=program.directory,
-                timeout=program.timeout,
-                env=self.env,
-                out=text.extend,
-                err=text.extend,
-            )
-        except LabError as e:
-            self._explain(e, end)
+        usable = self._guarded(end, lambda: self._stream(program, text, end))
         end.text = text.decode(errors="replace")
-        if not end.lost and autopsy.half_in_host(end.text):
-            end.lost = "left a CPU of a guest half in the host VM"
+        usable = usable and self._guarded(end, self._end_guests)
+        if emulated() and not judge(end).good and self.host.up():
+            seen, end.deaf = self.host.look_at_cpus()
+            end.why = f"{end.why}\n{seen}".lstrip()
         end.seconds = time.monotonic() - begin
+        log = self.logs / f"{program.directory.name}.{program.path.name}.log"
         log.write_text(f"{end.text}\n{end.why}\n")
-        if end.spoiled:
-            self.drop_host()
-        else:
-            self.clean_up()
-        return end
+        self._keep_console(program, end)
+        return end, usable and not end.deaf
 
-    def _explain(self, e, end):
-        """What came between."""
-        end.why = "\n".join([str(e), *getattr(e, "__notes__", ())])
-        if isinstance(e, KernelReports):
-            end.spoiled = any(r.kinds & SPOILS for r in e.reports)
-            if autopsy.half_in_guest(e.reports):
-                end.lost = "left a CPU of the host VM half in its guest"
-            elif autopsy.stale_code(e.reports):
-                end.lost = "had a CPU of the host VM run code that was patched"
-            elif autopsy.interrupted_masked(e.reports):
-                end.lost = "interrupted a CPU of the host VM that had interrupts off"
-            elif any("lockup" in r.kinds for r in e.reports):
-                self._look_for_deaf(end)
-        elif isinstance(e, Silent):
-            self._look_for_deaf(end)
-            end.spoiled = True
-        elif isinstance(e, Timeout):
-            end.spoiled = self._look_for_deaf(end)
-        else:
-            end.spoiled = True
-            if autopsy.aborted(end.why):
-                end.lost = "aborted"
+    def _keep_console(self, program, end):
+        """All that a host VM said which did not survive PROGRAM: the next one's begins anew."""
+        if end.reports or not self.host.up():
+            with contextlib.suppress(OSError):
+                name = f"{program.directory.name}.{program.path.name}.console"
+                shutil.copyfile(self.host.console, self.logs / name)
 
-    def _look_for_deaf(self, end):
-        """Whether there are CPUs that take no interrupts."""
-        seen, deaf = self.host.autopsy()
-        end.why = f"{seen}\n{end.why}"
-        if deaf:
-            end.lost = f"gives CPU {deaf} of the host VM no interrupts"
-        return bool(deaf)
+    def limit(self, program):
+        """How long it may take; one that began just before the deadline is not waited for."""
+        if not self.deadline:
+            return program.timeout
+        return max(min(program.timeout, self.deadline + GRACE_SECONDS - time.time()), 1)
 
-    def _verdict(self, program, end, note):
-        passed, failed, skipped = cases = end.cases()
-        if not end.good or os.environ.get("V"):
-            self.tally.comment(end.text)
-        if end.why:
-            self.tally.comment(end.why)
+    def _stream(self, program, text, end):
+        end.status = self.host.stream(
+            [program.path],
+            cwd=program.directory,
+            timeout=self.limit(program),
+            env={**self.env, **program.env},
+            out=text.extend,
+            err=text.extend,
+        )
+
+    def _guarded(self, end, function):
+        """Whether the host VM can go on after FUNCTION; END takes what came between."""
+        try:
+            function()
+        except KernelReports as e:
+            end.reports += e.reports
+            end.status = e.status if end.status is None else end.status
+            end.why += f"{_words_of(e)}\n"
+            # What it came with counts for itself.  One whose kernel goes on no more is
+            # given up at once (host.py), which is no other failure.
+            cause = e.__cause__
+            if isinstance(cause, Timeout):
+                end.cut = end.cut or "limit"
+            elif isinstance(cause, Silent):
+                end.cut = "silent"
+            elif isinstance(cause, Gone) and not self.host.up():
+                end.cut = "gone"
+            return not isinstance(cause, Gone) and not any(r.kinds & SPOILS for r in e.reports)
+        except Timeout as e:
+            end.why += f"{_words_of(e)}\n"
+            end.cut = end.cut or "limit"
+        except Gone as e:
+            end.why += f"{_words_of(e)}\n"
+            end.cut = "silent" if isinstance(e, Silent) else "gone"
+            end.aborted = traces.aborted(end.why)
+            return False
+        except LabError as e:
+            end.why += f"{_words_of(e)}\n"
+            end.cut = end.cut or "lab"
+        return True
+
+    def _end_guests(self):
+        """No guest outlives its test."""
+        self.host.run(
+            "for p in $(pgrep -f '^qemu-system-x86_64 -name lab-'); do kill -9 $p; done; rm -rf /run/pvlab/guests",
+            timeout=60,
+        )
+
+    def _report(self, program, end, verdict):
+        good = not verdict.stands
+        passed, failed, skipped = cases = count_cases(
+            end.text, end.status if good else end.status or 1
+        )
+        if not good or os.environ.get("V"):
+            self.tally.comment(f"{end.text}\n{end.why}")
         counts = {"passed": passed, "skipped": skipped, "failed": failed}
         words = [f"{n} {what}" for what, n in counts.items() if n or what == "passed"]
-        if end.good and skipped:
+        if good and skipped:
             self.tally.comment(
                 "\n".join(x for x in end.text.splitlines() if re.search(r"# *SKIP", x, re.I))
             )
-        words = [note, *words] if note else words
-        self.tally.result(program.name, end.good, end.seconds, ", ".join(words), cases)
+        if good:
+            turns.remember(self.lane, program.name, end.seconds)
+        again = " (again)" if program.name in self.again else ""
+        self.tally.result(
+            program.name + again, good, end.seconds, ", ".join(words), cases, verdict.stands
+        )
+
+    # what is true of a host VM as a whole
+
+    def _after(self, program, usable, excused):
+        """The program has run.  A host VM that cannot go on is given up, but first its
+        closing checks are done; where that cannot be they are owed."""
+        if not excused and program not in self.unproven:
+            self.unproven.append(program)
+        if usable:
+            return
+        if self.host.up() and self._answers():
+            self.close()
+        elif self.unproven:
+            self._owe(excused)
+        self.drop_host()
+        self.unproven = []
+
+    def _answers(self):
+        try:
+            self._end_guests()
+        except KernelReports as e:
+            self.tally.comment(_words_of(e))
+            self.tally.result("host VM", False, 0, "its kernel reports more")
+        except LabError:
+            return False
+        return True
+
+    def _owe(self, excused):
+        """The closing checks of these programs are lost with their host VM."""
+        names = ", ".join(p.name for p in self.unproven)
+        if excused and not any(p.name in self.again for p in self.unproven):
+            self.tally.comment(
+                f"the host VM is lost, and with it the leak and unload checks of {names}: again"
+            )
+            self.again |= {p.name for p in self.unproven}
+            self.queue[:0] = self.unproven
+            return
+        why = f"undone, the host VM is lost: those of {names}"
+        self.tally.result("leak and unload checks", False, 0, why)
+
+    def close(self):
+        """The closing checks: our modules go, and nothing of them stays."""
+        good = self._closing("unload", self._unload)
+        if self.lane == "debug":
+            good &= self._closing("kmemleak", self._leaks)
+        self.unproven = []
+        return good
+
+    def _unload(self):
+        command = ["python3", "-m", "pvlab.modules", "unload", *reversed(self.ours())]
+        self.host.run(command, timeout=CLOSING_SECONDS, check=True)
+
+    def _leaks(self):
+        try:
+            found = self.host.run(
+                ["python3", "-m", "pvlab.leaks"], timeout=CLOSING_SECONDS, check=True
+            ).out
+        except KernelReports as e:
+            if any(r.kinds != {"kmemleak"} for r in e.reports):
+                raise
+            # It says what the first scan found; what stays is in the file.
+            file = "/sys/kernel/debug/kmemleak"
+            found = self.host.run(["cat", file], timeout=CLOSING_SECONDS).out
+        if found.strip():
+            raise LabError(f"kmemleak found what the tests leaked:\n{found}")
+
+    def _closing(self, name, function):
+        begin = time.monotonic()
+        of = f"{name} after {', '.join(p.name for p in self.unproven) or 'nothing'}"
+        try:
+            function()
+        except LabError as e:
+            words = _words_of(e)
+            self.tally.comment(words)
+            self.tally.result(
+                of, False, time.monotonic() - begin, why=[words.partition("\n")[0][:200]]
+            )
+            return False
+        self.tally.result(of, True, time.monotonic() - begin)
+        return True
+
+    def between(self, program, following):
+        """At the end of a directory its closing checks; then the next has fresh modules."""
+        if not self.host or (following and following.directory == program.directory):
+            return
+        if not self.close():
+            self.drop_host()
+        elif following:
+            try:
+                self.load()
+            except LabError as e:
+                self.tally.comment(_words_of(e))
+                self.tally.result("load", False, 0)
+                self.drop_host()
 
     def prove_host_is_watched(self):
         """A report of the host VM's own kernel must fail what runs there."""
@@ -386,75 +566,121 @@ class Run:
             self.tally.comment("a WARN of the host VM's kernel was not noticed")
         self.tally.result("lab: the host VM's log is watched", good, time.monotonic() - begin)
 
-    def clean_up(self):
-        """No guest outlives its test."""
-        try:
-            self.host.run(
-                "for p in $(pgrep -f '^qemu-system-x86_64 -name lab-'); do kill -9 $p; done; rm -rf /run/pvlab/guests",
-                timeout=60,
-            )
-        except (LabError, Timeout):
-            self.drop_host()
+    # all of them
 
-    # what is true of the run as a whole
+    def take_turns(self):
+        """Put those in the queue for which there is time; the others are named."""
+        time_left = self.deadline - time.time() - CLOSING_SECONDS if self.deadline else 0
+        # The debug lane is the last one: it takes all the time that is left.
+        most = len(self.turns) if self.deadline and self.lane == "debug" else turns.PER_DAY
+        taken = []
+        while self.turns:
+            program = self.turns[0]
+            time_left -= turns.expected(self.lane, program.name, program.timeout / 2)
+            if (self.deadline and time_left < 0) or len(taken) >= most:
+                break
+            taken.append(self.turns.pop(0))
+        # Those of a directory behind each other, for its closing checks.
+        self.queue += sorted(taken, key=lambda p: p.directory)
+        self.tally.later(p.name for p in self.turns)
 
-    def finish(self):
-        """Our modules go, and nothing of them stays."""
-        if self.host is None:
-            return
-        begin = time.monotonic()
-        loaded = [m for m in reversed(OURS) if (self.host.kernel.ours / f"{m}.ko").exists()]
-        self._closing(
-            "unload",
-            lambda: self.host.run(
-                ["python3", "-m", "pvlab.modules", "unload", *loaded], check=True
-            ),
-            begin,
-        )
-        if self.host and self.lane == "debug":
-            self._closing("kmemleak", self._leaks, time.monotonic())
+    def each(self):
+        self.run_queue()
+        if self.turns and not self.queue:
+            self.take_turns()
+            self.run_queue()
+            if self.late():
+                # They were not promised for today.
+                self.tally.later(p.name for p in self.queue)
+                self.queue = []
 
-    def _leaks(self):
-        try:
-            found = self.host.run(["python3", "-m", "pvlab.leaks"], timeout=300, check=True).out
-        except KernelReports:
-            found = self.host.run(["cat", "/sys/kernel/debug/kmemleak"], timeout=300).out
-        if found.strip():
-            raise LabError(f"kmemleak found what the tests leaked:\n{found}")
+    def run_queue(self):
+        lost = 0
+        while self.queue and not self.late():
+            program = self.queue.pop(0)
+            try:
+                self.one(program)
+                lost = 0
+            except LabError as e:
+                # There is no host VM to run it on.
+                self.queue.insert(0, program)
+                lost += 1
+                if lost > 1:
+                    raise
+                self.no_host(e)
+                continue
+            self.between(program, self.queue[0] if self.queue and not self.late() else None)
 
-    def _closing(self, name, function, begin):
-        try:
-            function()
-        except LabError as e:
-            self.tally.comment(str(e))
-            self.tally.result(name, False, time.monotonic() - begin)
-            self.drop_host()
-            return
-        self.tally.result(name, True, time.monotonic() - begin)
+    def no_host(self, error):
+        self.tally.comment(_words_of(error))
+        self.tally.result("host VM", False, 0, why=[str(error).partition("\n")[0]])
+        self.drop_host()
 
     def all(self):
         self.logs.mkdir(parents=True, exist_ok=True)
         self.tally.say("KTAP version 1")
         try:
+            if not self.queue:
+                self.tally.result("programs", False, 0, "the lane has none")
+            self.tally.later(self.unnamed, turns.UNNAMED)
             self.build()
-            if any(p.directory.name == "lab" for p in self.programs) and not self.late():
+            if any(p.directory.name == "lab" for p in self.queue) and not self.late():
                 self.ready()
                 self.prove_host_is_watched()
-            for program in self.programs:
-                if self.late():
-                    self.tally.skip(program.name, "out of time")
-                else:
-                    self.one(program)
-            if self.programs and not self.late():
-                self.finish()
+            self.each()
         except LabError as e:
-            self.tally.comment("\n".join([str(e), *getattr(e, "__notes__", ())]))
-            self.tally.result("host VM", False, 0)
+            self.no_host(e)
         finally:
             self.drop_host()
+        why = "out of time" if self.late() else "there is no host VM"
+        for program in self.queue:
+            self.tally.result(program.name, False, 0, f"did not run: {why}")
+        if len(self.tally.excused) > self.most_excused():
+            why = (
+                f"{len(self.tally.excused)} runs, and {self.most_excused()} are the most in a lane"
+            )
+            self.tally.result("excused", False, 0, why)
+        closing = self.closing_words()
         self.tally.say(f"1..{self.tally.number}")
+        self.tally.comment(closing)
         self.tally.summary()
         return 1 if self.tally.failed else 0
+
+
+def _words_of(error):
+    return "\n".join([str(error), *getattr(error, "__notes__", ())])
+
+
+class FullOfTheDay(Run):
+    """One program of the lane in its long form."""
+
+    def __init__(self, lane):
+        super().__init__(lane, [])
+        able = [p for p in (*self.queue, *self.turns) if _has_long_form(p)]
+        self.queue, self.turns, self.unnamed = [], [], []
+        if not able:
+            return
+        program = turns.rotated(sorted(able, key=lambda p: p.name), turns.today(), 1)[0]
+        full = replace(program, full=True, timeout=program.timeout * FULL_TAKES)
+        need = turns.expected(lane, full.name, program.timeout)
+        if self.deadline and self.deadline - time.time() < need + CLOSING_SECONDS:
+            self.later = [full.name]
+        else:
+            self.queue = [full]
+
+    def all(self):
+        if self.queue:
+            return super().all()
+        self.tally.later(self.later)
+        self.tally.summary()
+        return 0
+
+    later = ()
+
+
+def _has_long_form(program):
+    source = program.path if program.path.suffix else program.path.with_suffix(".c")
+    return source.exists() and re.search(r"\bFULL\b|ktap_full", source.read_text()) is not None
 
 
 def main():
@@ -464,12 +690,13 @@ def main():
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--lane", choices=("stock", "debug"), default="stock")
+    parser.add_argument("--full", action="store_true")
     parser.add_argument("names", nargs="*", metavar="DIR[.TEST]")
     args = parser.parse_args()
     # So that the host VM goes with us.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        return Run(args.lane, args.names).all()
+        return (FullOfTheDay(args.lane) if args.full else Run(args.lane, args.names)).all()
     except LabError as e:
         paths.say(str(e))
         return 1

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from .once import once
+from .cached import cached
 from .paths import CACHE, LabError, say
 
 VERSION = "1.42"
@@ -13,7 +13,7 @@ VERSION = "1.42"
 
 def vng():
     """The path of vng, installed when it is missing."""
-    return once(CACHE / f"venv-{VERSION}" / "bin/vng", "venv", _install)
+    return cached(CACHE / f"venv-{VERSION}" / "bin/vng", "venv", _install)
 
 
 def _install(path):

@@ -53,7 +53,8 @@ class PrivateHeader(Temporary):
         self.put("bin/dpkg-query", answer, 0o755)
         env = {**os.environ, "PATH": f"{self.dir}/bin:{os.environ['PATH']}"}
         env["XDG_CACHE_HOME"] = str(self.dir / "cache")
-        command = [TOP / "scripts/private-header", self.dir / "kdir", "", self.dir / "out"]
+        header = "drivers/vhost/vhost.h"
+        command = [TOP / "scripts/private-header", self.dir / "kdir", "", header, self.dir / "out"]
         return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
     def header(self):

@@ -2,6 +2,8 @@
 """The driver of `make check`: counts, limits, the end of the pipe."""
 
 import contextlib
+import importlib.machinery
+import importlib.util
 import io
 import os
 import subprocess
@@ -15,7 +17,7 @@ from unittest import mock
 LAB = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(LAB))
 
-from checks import runner, static, unit  # noqa: E402
+from checks import lanes, runner, static, unit  # noqa: E402
 
 
 class Quiet(unittest.TestCase):
@@ -68,7 +70,7 @@ class Steps(Quiet):
     def test_after_the_deadline_nothing_starts(self):
         r = runner.Runner(deadline=time.time() - 1)
         r.step("late", ["sh", "-c", "exit 1"])
-        self.assertEqual((r.failed, r.skipped), ([], ["late: out of time"]))
+        self.assertEqual((r.failed, r.skipped, r.summary()), (["late"], [], 1))
 
     def test_others_counts_are_added_and_their_failures_named(self):
         r = runner.Runner()
@@ -81,6 +83,69 @@ class Steps(Quiet):
         r = runner.Runner()
         r.step("warns", ["echo", "warning"], verdict=lambda done: done.text)
         self.assertEqual(r.failed, ["warns"])
+
+
+class Lanes(Quiet):
+    def setUp(self):
+        super().setUp()
+        file = mock.patch.object(runner.excuses, "FILE", runner.LOGS / "excused.jsonl")
+        file.start()
+        self.addCleanup(file.stop)
+
+    def selftests(self, text, status=0):
+        """The Runner after a lane that printed TEXT."""
+        r = runner.Runner()
+        done = runner.Done(status, text, 1, Path("log"))
+        with mock.patch.object(lanes, "execute", return_value=done):
+            lanes.selftests(r, "stock", [], {})
+        return r
+
+    def test_reasons_and_excuses_are_in_the_last_lines(self):
+        r = self.selftests(
+            "not ok 1 selftests: a: b # 0 passed, 1 failed, 3 s\n"
+            "# excused: a: c: a trace\n# failed: a: b: because\n2 passed, 1 failed, 0 skipped\n",
+            1,
+        )
+        self.assertEqual(r.summary(), 1)
+        said = self.out.getvalue()
+        self.assertIn("    stock: selftests: a: c: a trace\n", said)
+        self.assertIn("    stock: selftests: a: b: because\n", said)
+
+    def test_one_that_is_cut_short_or_empty_fails(self):
+        for text, status in (
+            ("ok 1 selftests: a: b\n", 0),
+            ("ok 1 selftests: a: b\n", 143),
+            ("0 passed, 0 failed, 3 skipped\n", 0),
+            ("3 passed, 0 failed, 0 skipped\n", 1),
+        ):
+            with self.subTest(text):
+                self.assertEqual(len(self.selftests(text, status).failed), 1)
+
+    def test_one_without_its_kernel_fails(self):
+        r = runner.Runner()
+        lanes.run(r, "debug", [], mock.Mock(wait=lambda: None))
+        self.assertEqual(r.failed, ["debug: selftests"])
+
+    def test_one_that_has_no_time_fails(self):
+        r = runner.Runner(deadline=time.time() - 1)
+        lanes.run(r, "stock", [])
+        lanes.run(r, "debug", [])
+        self.assertEqual(r.failed, ["stock: selftests", "debug: selftests"])
+
+    def test_one_that_is_missing_fails(self):
+        check = load_check()
+        r = runner.Runner()
+        with mock.patch.object(check, "run_lanes"):
+            check.check(r, ("static", "unit", "stock", "debug"), [])
+        self.assertEqual(r.failed, ["static", "unit", "stock", "debug"])
+
+
+def load_check():
+    """tools/lab/check as a module."""
+    loader = importlib.machinery.SourceFileLoader("lab_check", str(LAB / "check"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("lab_check", loader))
+    loader.exec_module(module)
+    return module
 
 
 class Pipe(unittest.TestCase):

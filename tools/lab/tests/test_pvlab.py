@@ -14,9 +14,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pvlab import agent, cpio, image, ktap, paths, selftests  # noqa: E402
+from pvlab import agent, cpio, image, ktap, paths, selftests, tsc  # noqa: E402
 from pvlab.devices import Disk, Share  # noqa: E402
-from pvlab.guest import Guest  # noqa: E402
+from pvlab.guest import KEEPER, Guest  # noqa: E402
 from pvlab.paths import Kernel  # noqa: E402
 
 
@@ -73,7 +73,7 @@ def load_tests(loader, tests, pattern):
     """All but Sample, which is the material of the others."""
     del tests, pattern
     suite = unittest.TestSuite()
-    for case in (Ktap, Counting, Talking, Archives, Devices, Guests):
+    for case in (Ktap, Counting, Talking, Archives, Devices, Tsc, Guests):
         suite.addTests(loader.loadTestsFromTestCase(case))
     return suite
 
@@ -194,7 +194,33 @@ class Devices(unittest.TestCase):
             self.assertEqual(image.read_bytes(), bytes(selftests.NVME_BYTES))
 
 
+class Tsc(unittest.TestCase):
+    def test_its_frequency_is_the_same_each_time(self):
+        first, second = tsc.khz(), tsc.khz()
+        self.assertGreater(first, 100_000)
+        self.assertLess(abs(first - second) / first, 1e-3)
+
+
 class Guests(unittest.TestCase):
+    def test_the_keeper_tells_how_its_guest_ended(self):
+        for script, told in (
+            ("exit 0", "QEMU ended with status 0\n"),
+            ("exit 3", "QEMU ended with status 3\n"),
+            ("kill -9 $$", "QEMU ended with signal 9\n"),
+        ):
+            with self.subTest(script), tempfile.TemporaryDirectory() as state:
+                one = Guest("g", kernel=Kernel("stock", "r", Path("/k"), Path("/m")), kept=True)
+                one.state = Path(state)
+                words = ["sh", "-c", KEEPER, state, "sh", "-c", f"sleep 0.2; {script}"]
+                one.process = subprocess.Popen(words, start_new_session=True)
+                one.pid = one._pid_by_keeper()
+                self.assertTrue(one.alive())
+                one.process.wait()
+                self.assertEqual(one._end(), told)
+                # another process has no child to ask
+                one.process = None
+                self.assertEqual(one._end(), told)
+
     def test_firmware_is_given_no_kernel(self):
         kernel = Kernel("stock", "r", Path("/k"), Path("/m"))
         guest = Guest("g", kernel=kernel, direct_kernel=False, append="more")

@@ -4,7 +4,10 @@
 The player sits on CPU 0, so what a back end does is all that CPU 1 does.  fio
 plays and serves on CPU 1 alone, as an application on the host would.  Runs
 alternate, and ratios are of the runs of one round, so that a machine that
-becomes slower makes all slower; their medians are reported.
+becomes slower makes all slower; their medians are reported.  A run beside which
+others had one of the two CPUs (quiet.py) counts for no ratio.
+
+Another back end is a class here, in BACKENDS.
 """
 
 import contextlib
@@ -14,10 +17,11 @@ import platform
 import statistics
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 
-from pvbench import profile
+from pvbench import insns, profile, quiet
 from pvbench import run as guestside
 from pvbench.paths import NullBlk
 
@@ -25,8 +29,11 @@ RINGLOAD = Path(__file__).resolve().parents[4] / "tools/testing/selftests/vhost_
 CORE = 1
 BS = 4096
 VHOST_BLK, DAEMON, URING = "ring/vhost_blk", "ring/qemu-storage-daemon", "io_uring/null_blk"
-# None: completes at once; its poll queue, for those who can use it.
-NULL_BLK = {"irqmode": 0, "submit_queues": 1, "poll_queues": 1}
+# None: completes at once; its poll queue, for those who can use it; a tag for each
+# request, or io_uring would hand them to its worker threads.
+NULL_BLK = {"irqmode": 0, "submit_queues": 1, "poll_queues": 1, "hw_queue_depth": 256}
+# What a load does before its window, with instructions counted.
+SETTLE = 3
 
 
 def say(text):
@@ -64,11 +71,24 @@ class Backend:
     """What is opened on a device, measured several times, and closed.
 
     measure(depth, secs, before): BEFORE is put before the command that loads it.
+    load(depth, secs): the same load, for instructions to be counted.
     """
+
+    name = ""
+    configured = ""  # how, in words for the page
+    rounds = False  # a poller of ours serves it, whose rounds the plugin tells apart
+
+    @classmethod
+    def missing(cls):
+        """Why it cannot be had here, or an empty string."""
+        return ""
 
     def __init__(self, device, workdir):
         del workdir
         self.device = device
+
+    def load(self, depth, secs):
+        self.measure(depth, secs)
 
     def close(self):
         pass
@@ -78,16 +98,27 @@ class Poller(Backend):
     """vhost_blk: a busy poller on the core."""
 
     name = VHOST_BLK
+    configured = "one busy poller, engine auto (mq, polled queue), memory on demand"
+    rounds = True
 
-    def measure(self, depth, secs, before=()):
-        where = ["--device", self.device, "--mode", "busy", "--poll-cpus", CORE]
+    @classmethod
+    def missing(cls):
+        return "" if Path("/dev/vhost-blk").exists() else "no vhost_blk here, only its rivals"
+
+    def measure(self, depth, secs, before=(), more=()):
+        where = ["--device", self.device, "--mode", "busy", "--poll-cpus", CORE, *more]
         return ringload(self.name, depth, secs, where, before)
+
+    def load(self, depth, secs):
+        # In bursts: how many requests a round finds must not depend on the clock.
+        self.measure(depth, secs, more=["--burst"])
 
 
 class Daemon(Backend):
     """qemu-storage-daemon's vhost-user-blk, all of it on the core."""
 
     name = DAEMON
+    configured = "aio=io_uring, cache.direct, one I/O thread that polls (poll-max-ns's default)"
 
     def __init__(self, device, workdir):
         super().__init__(device, workdir)
@@ -117,6 +148,10 @@ class Uring(Backend):
     """fio over io_uring, everything on that helps it."""
 
     name = URING
+    configured = (
+        "fio: hipri (IOPOLL on null_blk's poll queue), fixedbufs, registerfiles, a tag for each "
+        "request, no time stamps"
+    )
 
     def fio(self, depth, secs, *more, before=()):
         argv = [*before, "taskset", "-c", CORE, "fio", "--name=x", f"--filename={self.device}"]
@@ -153,19 +188,28 @@ class Uring(Backend):
         }
 
 
+BACKENDS = (Poller, Daemon, Uring)
+
+
 def middle(rows):
-    """The run whose IOPS are the median."""
+    """The run whose IOPS are the median, of the quiet ones if there are any."""
+    rows = [r for r in rows if r.get("quiet", True)] or rows
     return sorted(rows, key=lambda r: r["iops"])[len(rows) // 2]
 
 
 def ratios_of(rounds, depth):
-    """Of rounds of {path: row}: medians of what vhost_blk does by the others."""
+    """Of rounds of {path: row}: medians of what vhost_blk does by the others.
+
+    None where no round had both of them undisturbed.
+    """
     found = {}
-    for other in (DAEMON, URING):
+    for other in (b.name for b in BACKENDS if b.name != VHOST_BLK):
         pairs = [(r[VHOST_BLK], r[other]) for r in rounds if VHOST_BLK in r and other in r]
+        quiet_pairs = [p for p in pairs if all(row.get("quiet", True) for row in p)]
         if pairs:
-            found[f"{VHOST_BLK} / {other}, depth {depth}"] = round(
-                statistics.median(a["iops"] / b["iops"] for a, b in pairs), 3
+            ratios = [a["iops"] / b["iops"] for a, b in quiet_pairs]
+            found[f"{VHOST_BLK} / {other}, depth {depth}"] = (
+                round(statistics.median(ratios), 3) if ratios else None
             )
     return found
 
@@ -176,10 +220,34 @@ def measure_depth(backends, depth, secs, rounds):
     for _ in range(rounds):
         found.append({})
         for backend in backends:
-            row = backend.measure(depth, secs)
+            with quiet.Watch() as watch:
+                row = backend.measure(depth, secs)
+            row |= watch.row()
             found[-1][backend.name] = row
-            say(f"{backend.name} depth {depth}: {row['iops']:,.0f} IOPS")
+            note = "" if watch.quiet else " (disturbed)"
+            say(f"{backend.name} depth {depth}: {row['iops']:,.0f} IOPS{note}")
     return found
+
+
+def counted(backend, depth, secs):
+    """Instructions of the serving core for each I/O, in a window of SECS."""
+    failed = []
+
+    def load():
+        try:
+            backend.load(depth, secs + SETTLE)
+        except Exception as e:  # handed to the main thread below
+            failed.append(e)
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    time.sleep(SETTLE)
+    with insns.Counting() as counting:
+        time.sleep(secs)
+    thread.join()
+    if failed:
+        raise failed[0]
+    return {"path": backend.name, "depth": depth, **counting.window.served(CORE, backend.rounds)}
 
 
 def profiles(backends, depth, secs, workdir):
@@ -200,12 +268,13 @@ def profiles(backends, depth, secs, workdir):
     return found
 
 
-def open_backends(device, workdir, stack):
+def open_backends(device, workdir, stack, kinds=BACKENDS):
     """Those that can be had here."""
     found = []
-    for kind in (Poller, Daemon, Uring):
-        if kind is Poller and not Path("/dev/vhost-blk").exists():
-            say("no vhost_blk here, only its rivals")
+    for kind in kinds:
+        why = kind.missing()
+        if why:
+            say(why)
             continue
         backend = kind(device, workdir)
         stack.callback(backend.close)
@@ -216,30 +285,60 @@ def open_backends(device, workdir, stack):
 def load_modules(workdir):
     env = guestside.environment(workdir, None)
     subprocess.run(["modprobe", "vhost"], check=False)
-    for module in ("vhost_poll", "vhost_blk"):
+    for module in ("vhost_poll", "vhost_serve", "vhost_blk"):
         if env.module(module):
             env.load(module)
 
 
-def run(depths, secs, rounds, out, commit):
-    """Measure, keeping OUT up to date; the exit status."""
-    if os.cpu_count() < 2:
-        say("needs two CPUs: one plays the guest, the other serves it")
-        return 1
-    doc = {"machine": guestside.machine(commit), "rows": [], "ratios": {}}
-    doc["machine"]["kernel"] = platform.release()
+@contextlib.contextmanager
+def backends_open(kinds=BACKENDS):
+    """(the open back ends, a directory), until the end of `with`."""
     with contextlib.ExitStack() as stack:
         workdir = stack.enter_context(tempfile.TemporaryDirectory(prefix="pvhost"))
         load_modules(workdir)
         null = stack.enter_context(NullBlk(NULL_BLK))
-        backends = open_backends(null.path, workdir, stack)
+        yield open_backends(null.path, workdir, stack, kinds), workdir
+
+
+def document(commit):
+    doc = {"machine": guestside.machine(commit), "rows": []}
+    doc["machine"]["kernel"] = platform.release()
+    doc["configured"] = {b.name: b.configured for b in BACKENDS}
+    return doc
+
+
+def run(depths, secs, rounds, out, commit, sample):
+    """Measure, keeping OUT up to date; the exit status.  SAMPLE: profile by a timer."""
+    if os.cpu_count() < 2:
+        say("needs two CPUs: one plays the guest, the other serves it")
+        return 1
+    doc = {**document(commit), "ratios": {}}
+    with backends_open() as (backends, workdir):
         for depth in depths:
             found = measure_depth(backends, depth, secs, rounds)
             doc["rows"] += [middle([r[b.name] for r in found]) for b in backends]
             doc["ratios"].update(ratios_of(found, depth))
             guestside.write_json(out, doc)
-        doc["profiles"] = profiles(backends, max(depths), secs, workdir)
+        if sample:
+            doc["profiles"] = profiles(backends, max(depths), secs, workdir)
         guestside.write_json(out, doc)
     for name, ratio in doc["ratios"].items():
-        say(f"{name}: {ratio:.2f}")
+        say(f"{name}: {f'{ratio:.2f}' if ratio else 'no ratio, others had the CPUs'}")
+    return 0
+
+
+def count(depths, secs, runs, out, commit, kinds=BACKENDS):
+    """Count instructions, RUNS windows for each row, into OUT; the exit status."""
+    doc = document(commit)
+    with backends_open(kinds) as (backends, _):
+        for backend in backends:
+            for depth in depths:
+                rows = [counted(backend, depth, secs) for _ in range(runs)]
+                doc["rows"].append(insns.middle(rows))
+                guestside.write_json(out, doc)
+                row = doc["rows"][-1]
+                say(
+                    f"{backend.name} depth {depth}: {row['insns']:,.1f} instructions of each I/O "
+                    f"(spread {row['spread']:.2%} of {runs} windows)"
+                )
     return 0

@@ -105,7 +105,7 @@ def load(device, mode, rate, depth, secs):
 
 
 def check(env):
-    for module in ("vhost_poll", "vhost_blk"):
+    for module in ("vhost_poll", "vhost_serve", "vhost_blk"):
         if not env.module(module):
             raise Unavailable(f"module {module} is not built")
     if not RINGLOAD.exists():
@@ -120,7 +120,7 @@ def measure_point(device, rate, depth, secs):
 def measure(env, secs, emit, say):
     """All rows; needs no guest.  How many points failed."""
     check(env)
-    for module in ("vhost", "vhost_poll", "vhost_blk"):
+    for module in ("vhost", "vhost_poll", "vhost_serve", "vhost_blk"):
         env.load(module)
     failed = 0
     for backend, settings, points in BACKENDS:

@@ -102,6 +102,14 @@ def _panel(rows):
                 rows, f"{name} latency", "µs, in the guest", lambda r, k=key: r["lat_us"][k]
             )
         )
+    counted = [r for r in rows if r.get("insns")]
+    for key, name in (("server", "the server's CPU"), ("vcpu", "the guest"), ("rest", "the rest")):
+        if counted:
+            title = f"Instructions of {name}"
+            per = "of each I/O"
+            cards.append(
+                _plain_chart(counted, title, per, lambda r, k=key: r["insns"][k] / r["ios"])
+            )
     return f'<div class="grid">{"".join(cards)}</div>{_reasons(rows)}'
 
 
@@ -175,15 +183,59 @@ def _host_section(doc):
             for r in rows
         ]
         cards = [_plain_chart(named, "IOPS", "I/Os a second", lambda r: r.get("iops"))]
-        for key, title in (("ns_per_io", "ns per I/O"), ("cpu_ns_per_io", "CPU ns per I/O")):
+        for key, title in (
+            ("ns_per_io", "ns per I/O"),
+            ("cpu_ns_per_io", "CPU ns per I/O"),
+            ("insns", "Instructions of the serving core per I/O"),
+        ):
             if any(key in r for r in named):
                 cards.append(_plain_chart(named, title, "", lambda r, k=key: r.get(k)))
         out.append(
             f"<h3>{escape(op)} {size_name(bs)}, depth {depth}</h3>"
             f'<div class="grid">{"".join(cards)}</div>'
         )
+    out.append(_ratios(doc))
     out.append(_profile_section(doc.get("profiles", ())))
     return "".join(out)
+
+
+def _ratios(doc):
+    """Ratios, or why there are none, and how each of the rows was configured."""
+    out = []
+    for name, ratio in doc.get("ratios", {}).items():
+        said = number(ratio) if ratio else "refused: in no round were both of them undisturbed"
+        out.append(f"<li>{escape(name)}: {said}</li>")
+    how = [f"<li>{escape(k)}: {escape(v)}</li>" for k, v in doc.get("configured", {}).items()]
+    title = "<h3>{}</h3><ul>{}</ul>"
+    parts = [title.format("Ratios of IOPS", "".join(out))] * bool(out)
+    parts += [title.format("How each was configured", "".join(how))] * bool(how)
+    return "".join(parts)
+
+
+def _insns_section(doc):
+    """Counted instructions, by function."""
+    cards = []
+    for row in doc["rows"]:
+        items = [
+            (
+                f"{f['function']} ({f['module']})",
+                f["insns"],
+                _css(row["path"]),
+                number(f["insns"]),
+                0,
+            )
+            for f in row["functions"]
+        ]
+        sub = ", ".join(f"{m} {number(n)}" for m, n in list(row["modules"].items())[:4])
+        title = f"{row['path']}, depth {row['depth']}: {number(row['insns'])}"
+        cards.append(_card(svg.bars(title, items, sub)))
+    return (
+        "<h2>Instructions of one I/O, by function</h2><p>All that the serving core executed, "
+        "counted by the emulator; of vhost_blk the poller's rounds that found work and that no "
+        "interrupt broke into, of the others everything. It does not show cache misses, barriers "
+        "and what an atomic operation waits for.</p>"
+        f'<div class="grid">{"".join(cards)}</div>'
+    )
 
 
 def _profile_section(profiles):
@@ -261,9 +313,9 @@ def _polling_section(doc):
     )
 
 
-def render(guest=None, host=None, modes=None, polling=None):
+def render(guest=None, host=None, modes=None, polling=None, insns=None):
     """The page; a part that was not measured is left out."""
-    docs = [d for d in (guest, host, modes, polling) if d]
+    docs = [d for d in (guest, host, modes, polling, insns) if d]
     machine = docs[0].get("machine", {}) if docs else {}
     facts = ", ".join(
         f"{k.replace('_', ' ')} {v}"
@@ -285,6 +337,7 @@ def render(guest=None, host=None, modes=None, polling=None):
         (polling, _polling_section),
         (modes, _modes_section),
         (host, _host_section),
+        (insns, _insns_section),
     )
     for doc, section in sections:
         if doc and doc["rows"]:

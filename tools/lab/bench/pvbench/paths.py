@@ -16,6 +16,7 @@ from pvbench.counters import find_kthreads
 
 POLL_CPU = 1  # the backend's; vCPUs have the others
 FILE_SIZE = 64 << 20
+TOP = Path(__file__).resolve().parents[4]
 
 
 class Unavailable(Exception):
@@ -87,12 +88,24 @@ class IoPath:
             if not (shutil.which(program) or Path(program).exists()):
                 raise Unavailable(f"{program} is not installed")
 
+    def check_ours(self, *modules):
+        """The same for a host side of ours."""
+        for module in modules:
+            if not self.env.module(module):
+                raise Unavailable(f"module {module} is not built")
+        if not self.env.pvio:
+            raise Unavailable("pvio is not built")
+
     def start(self):
         """Bring the backend up."""
 
     def guest_args(self):
         """Keyword arguments for pvlab's Guest."""
         return {}
+
+    def engine_at(self, depth):
+        """fio's engine for one I/O at a time, or for several."""
+        return self.engine
 
     def target(self, guest):
         """Where fio's I/O goes in the guest."""
@@ -162,8 +175,17 @@ class StorageDaemon(IoPath):
         return {"disks": [self.env.Disk.vhost_user(str(self.socket), num_queues=1)]}
 
 
+def virtiofs(env, socket):
+    """A virtio-fs device with the ring that its users set."""
+    return env.Share.virtiofs(socket, "bench", queue_size=1024)
+
+
 class SharedFile(IoPath):
     """A file system of the host's: one file on tmpfs, no medium beneath."""
+
+    def engine_at(self, depth):
+        """A program with one I/O at a time calls pread(2)."""
+        return "psync" if depth == 1 else self.engine
 
     def start(self):
         self.share = self.dir / "share"
@@ -215,7 +237,7 @@ class Virtiofsd(SharedFile):
         self.spawn(daemon, *options, socket=self.socket)
 
     def device(self):
-        return self.env.Share.virtiofs(self.socket, "bench")
+        return virtiofs(self.env, self.socket)
 
 
 class NineP(SharedFile):
@@ -235,14 +257,10 @@ class VhostBlk(IoPath):
 
     def check(self):
         super().check()
-        for module in ("vhost_poll", "vhost_blk"):
-            if not self.env.module(module):
-                raise Unavailable(f"module {module} is not built")
-        if not self.env.pvio:
-            raise Unavailable("pvio is not built")
+        self.check_ours("vhost_poll", "vhost_serve", "vhost_blk")
 
     def start(self):
-        for module in ("vhost", "vhost_poll", "vhost_blk"):
+        for module in ("vhost", "vhost_poll", "vhost_serve", "vhost_blk"):
             self.env.load(module)
         self.socket = self.dir / "pvio.sock"
         self.spawn(
@@ -263,6 +281,66 @@ class VhostBlk(IoPath):
 
     def poller_pids(self):
         return find_kthreads("vhost-poll")
+
+
+class VhostFs(SharedFile):
+    """Our host side behind the stock guest's virtiofs; the poller is busy."""
+
+    name = "virtiofs/vhost_fs"
+    modules = ()
+    engine = "libaio"
+    backend_cpu = 0  # the poller has its own to itself
+
+    def check(self):
+        super().check()
+        self.check_ours("vhost_poll", "vhost_serve", "vhost_fs")
+
+    def start(self):
+        super().start()
+        for module in ("vhost", "vhost_poll", "vhost_serve", "vhost_fs"):
+            self.env.load(module)
+        self.socket = self.dir / "pvio.sock"
+        self.spawn(
+            self.env.pvio,
+            "fs",
+            *("--socket", self.socket, "--shared-dir", self.share),
+            *("--cache", "never", "--poll-cpu", POLL_CPU, "--poll-mode", "busy"),
+            socket=self.socket,
+        )
+
+    def device(self):
+        return virtiofs(self.env, self.socket)
+
+    def poller_pids(self):
+        return find_kthreads("vhost-poll")
+
+
+class Pvfs(SharedFile):
+    """Our guest file system, whose callers poll; mixed into a host side."""
+
+    spin = True
+    helper = TOP / "tools/pvfs/mount.pvfs"
+    # Under emulation a round trip takes longer than the 200 us that polling is limited to.
+    parameters = "poll_max_us=100000"
+
+    def check(self):
+        super().check()
+        if not self.env.module("pvfs"):
+            raise Unavailable("module pvfs is not built")
+
+    def target(self, guest):
+        guest.put("/sbin/mount.pvfs", self.helper)
+        guest.modprobe("pvfs", self.parameters)
+        guest.run("mkdir -p /mnt && sh /sbin/mount.pvfs bench /mnt", timeout=60, check=True)
+        return "/mnt/file"
+
+
+class PvfsVirtiofsd(Pvfs, Virtiofsd):
+    name = "pvfs/virtiofsd"
+
+
+class PvfsVhostFs(Pvfs, VhostFs):
+    name = "pvfs/vhost_fs"
 
 
 class Pvblk(IoPath):
@@ -298,6 +376,9 @@ ALL = (
     StorageDaemon,
     Virtiofsd,
     NineP,
+    VhostFs,
+    PvfsVirtiofsd,
+    PvfsVhostFs,
     VhostBlk,
     PvblkIothread,
     PvblkStorageDaemon,

@@ -83,7 +83,7 @@ echo {device} >{drivers}/virtio_pvblk/take &&
 disk=$(ls /sys/bus/virtio/devices/{device}/block) &&
 echo {mode} >/sys/block/$disk/pvblk/mode || exit 1
 n=0
-for comm in $(grep -l ^pvblk/ /proc/[0-9]*/comm); do
+for comm in $(grep -l ^virtio-poll/ /proc/[0-9]*/comm); do
 	pid=${{comm#/proc/}}
 	chrt {kthreads} -p 0 ${{pid%/comm}} || exit 1
 	n=$((n + 1))

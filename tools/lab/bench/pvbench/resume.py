@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Work that goes on in a new guest where an emulator lost the one before.
 
-Under TCG a guest ends now and then that no kernel ended (pvlab/again.py tells the
+Under TCG a guest ends now and then that no kernel ended (pvlab/traces.py tells the
 same of tests).  So there, and nowhere else, what was left to measure is measured
 in another guest, and that is said.
 """

@@ -16,6 +16,7 @@ from pvlab.guest import Disk, Share
 from pvbench import resume
 from pvbench.counters import Kernel
 from pvbench.paths import NullBlk, Unavailable, sh
+from pvbench.rows import is_ours
 from pvbench.session import booted
 
 TOP = Path(__file__).resolve().parents[4]
@@ -68,8 +69,7 @@ def environment(workdir, device):
         path = module(name)
         sh("insmod", path) if path else sh("modprobe", name)
 
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    pvio = cache / "pvio-lab/cargo/release/pvio"
+    pvio = TOP / "out/bin/pvio"
     return SimpleNamespace(
         workdir=workdir,
         device=device,
@@ -108,15 +108,17 @@ def run_extra(name, measure, secs, out, commit, say):
         try:
             return measure(environment(workdir, None), secs, emit, say)
         except Unavailable as e:
+            # It is of ours.
             say(f"{name}: not run: {e}")
-            return 0
+            return 1
         except Exception as e:
             say(f"{name}: FAILED: {e}")
             return 1
 
 
 def run(paths, ops, depths, secs, out, commit, say):
-    """Measure, keeping OUT up to date; the number of paths that failed."""
+    """Measure, keeping OUT up to date; the number of paths that failed, and of ours that
+    could not run.  A peer may be missing."""
     prepare_host()
     doc = {"machine": machine(commit), "rows": [], "skipped": []}
     failed = set()
@@ -145,6 +147,8 @@ def run(paths, ops, depths, secs, out, commit, say):
                 doc["skipped"].append({"path": path.name, "reason": str(e)})
                 say(f"{path.name}: not run: {e}")
                 error = None
+                if is_ours(path.name):
+                    failed.add(path.name)
             if error:  # one broken path must not hide the others
                 failed.add(path.name)
                 doc["skipped"].append({"path": path.name, "reason": f"failed: {error}"})

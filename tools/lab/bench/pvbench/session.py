@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from pvlab.guest import Guest
 
-from pvbench import fio
+from pvbench import fio, insns
 from pvbench.counters import difference, summarise, threads_of
 from pvbench.gate import Gate
 from pvbench.paths import POLL_CPU
@@ -84,8 +84,9 @@ class Session:
             self.gate.wait(fio.BEGIN, SLACK_SECS, thread.is_alive)
             who = self.threads()
             before, t0 = self.kernel.snapshot(self.guest.pid, who)
-            self.gate.open()
-            self.gate.wait(fio.END, secs + SLACK_SECS, thread.is_alive)
+            with insns.Counting() if insns.available() else contextlib.nullcontext() as counting:
+                self.gate.open()
+                self.gate.wait(fio.END, secs + SLACK_SECS, thread.is_alive)
             who |= self.threads()  # thread pools grow
             after, t1 = self.kernel.snapshot(self.guest.pid, who)
             self.gate.open()
@@ -97,6 +98,7 @@ class Session:
             raise answer.error
         delta = difference(before, after)
         counts = summarise(delta, who, self.kernel.isa, self.kernel.knows("kick"))
+        counts["insns"] = counting.window.sides(POLL_CPU) if counting else None
         return answer.result, counts, t1 - t0
 
     def idle(self, secs):
@@ -108,7 +110,8 @@ class Session:
 
     def fio(self, target, op, depth, secs, **more):
         """One run of fio's, counted; MORE as fio.command() has it."""
-        command = fio.command(target, op, depth, secs, self.path.engine, WARM_SECS, **more)
+        engine = self.path.engine_at(depth)
+        command = fio.command(target, op, depth, secs, engine, WARM_SECS, **more)
         result, counts, took = self.counted(command, secs)
         if result.status:
             raise RuntimeError(
@@ -126,7 +129,7 @@ class Session:
             "depth": depth,
             "jobs": 1,
             "vcpus": 1,
-            "engine": self.path.engine,
+            "engine": self.path.engine_at(depth),
             **counted,
             **{f"{key}_idle": round(rate * took) for key, rate in idle.items()},
             "idle_by_reason": {k: round(n * took) for k, n in self.idle_reasons.items()},

@@ -49,6 +49,16 @@ def cells(row):
     )
 
 
+INSNS_HEADINGS = ("instructions per I/O", "server's CPU", "its idle rounds", "guest", "rest")
+
+
+def insns_cells(row):
+    """Instructions by where they were executed."""
+    sides = row["insns"]
+    counted = (sides[k] / row["ios"] for k in ("server", "server_idle", "vcpu", "rest"))
+    return (row["path"], *(f"{n:,.0f}" for n in counted))
+
+
 def lines_of(table):
     """Columns as wide as needed, the first one left-aligned."""
     widths = [max(len(r[i]) for r in table) for i in range(len(table[0]))]
@@ -129,6 +139,9 @@ def render(doc):
     for (op, bs, depth), rows in groups(doc["rows"]):
         out.append(f"{op} {size_name(bs)}, depth {depth}   " "(counts per I/O; latency in µs)")
         out += ruled([HEADINGS] + [cells(r) for r in rows])
+        counted = [insns_cells(r) for r in rows if r.get("insns")]
+        if counted:
+            out += ruled([INSNS_HEADINGS, *counted])
     for skip in doc.get("skipped", ()):
         out.append(f"not run: {skip['path']}: {skip['reason']}")
     return "\n".join(out)

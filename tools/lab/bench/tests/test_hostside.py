@@ -8,7 +8,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
-from pvbench import hostside, profile  # noqa: E402
+from pvbench import hostside, profile, quiet  # noqa: E402
 
 
 def round_of(ours, daemon, uring):
@@ -30,6 +30,22 @@ class HostSide(unittest.TestCase):
     def test_without_vhost_blk_there_is_no_ratio(self):
         only = [{hostside.DAEMON: {"iops": 5}}]
         self.assertEqual(hostside.ratios_of(only, 1), {})
+
+
+class Quiet(unittest.TestCase):
+    def test_slices_with_few_passes_are_disturbed(self):
+        self.assertEqual(quiet.undisturbed([100] * 9 + [3]), 0.9)
+        self.assertEqual(quiet.undisturbed([0] * 10), 0.0)
+
+    def test_stolen_time_is_a_share_of_all(self):
+        before = [0] * 10
+        self.assertEqual(quiet.stolen(before, [60, 0, 10, 20, 0, 0, 0, 10, 5, 0]), 0.1)
+
+    def test_a_disturbed_run_counts_for_no_ratio(self):
+        ours = {"iops": 4, "quiet": True}
+        rival = {"iops": 1, "quiet": False}
+        found = hostside.ratios_of([{hostside.VHOST_BLK: ours, hostside.URING: rival}], 1)
+        self.assertEqual(list(found.values()), [None])
 
 
 PERF = """

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Things in the cache that are made once, however many ask for them."""
+"""Files in the cache that are expensive to make."""
 
 import fcntl
 
 from .paths import CACHE
 
 
-def once(path, name, make):
-    """PATH; MAKE(PATH) makes it when it is missing, one process at a time."""
+def cached(path, name, make):
+    """PATH; MAKE(PATH) makes it if it is missing, one process at a time."""
     if not path.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         with open(CACHE / f"{name}.lock", "w") as lock:

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: GPL-2.0
+"""In which order programs run, and which have their turn by date.
+
+A program that takes long in a lane (`long_in_debug=`, `long_in_stock=` in a
+directory's `settings`) has its turn by date: PER_DAY of them run a day, last in their
+lane, if there is time before LAB_DEADLINE.  With a deadline the debug lane, which is the
+last, runs as many as there is time for.  The others are named as left to another
+day.  The stock lane's have turns in `.ci/run` only, which sets LAB_DAY: `make check` by
+hand runs them all.
+
+A long form (FULL=1) is left to `.ci/run`, which runs one a day, if there is time.
+"""
+
+import json
+import os
+import time
+
+from . import paths
+
+# By what a bug costs: data first, then who serves it, then the tools.
+ORDER = (
+    "vhost_blk",
+    "vhost_fs",
+    "vhost_poll",
+    "virtio_pvblk",
+    "pvfs",
+    "pvio",
+    "kunit",
+    "lab",
+)
+PER_DAY = 2
+WHY = "it takes minutes in the debug lane: it has its turn by date there, or with LAB_TURN=1"
+LATER = "its turn in this lane is by date, and not today"
+UNNAMED = "it loses guests under emulation for an unknown cause: it runs by name, or with FULL=1"
+DURATIONS = paths.CACHE / "durations.json"
+
+
+def has_come():
+    """For a case that takes minutes in the debug lane: whether it runs now."""
+    lane = os.environ.get("LAB_LANE")
+    return lane != "debug" or bool(os.environ.get("FULL") or os.environ.get("LAB_TURN"))
+
+
+def rotate(lane):
+    """Whether LANE leaves long programs to other days."""
+    return lane == "debug" or bool(os.environ.get("LAB_DAY"))
+
+
+def by_worth(directories):
+    """DIRECTORIES in ORDER, and what it does not know behind."""
+    worth = {name: i for i, name in enumerate(ORDER)}
+    return sorted(directories, key=lambda d: (worth.get(d.name, len(ORDER)), d.name))
+
+
+def today():
+    """The number of the day, or LAB_DAY."""
+    return int(os.environ.get("LAB_DAY") or time.time() // 86400)
+
+
+def rotated(items, day, step):
+    """ITEMS, beginning with the STEP that are the first on that DAY."""
+    if not items:
+        return []
+    first = day * step % len(items)
+    return [*items[first:], *items[:first]]
+
+
+def _durations():
+    try:
+        return json.loads(DURATIONS.read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def expected(lane, name, otherwise):
+    """How many seconds a program took the last time, or OTHERWISE."""
+    return float(_durations().get(f"{lane}: {name}", otherwise))
+
+
+def remember(lane, name, seconds):
+    """What a program took, for expected()."""
+    known = _durations() | {f"{lane}: {name}": round(seconds)}
+    DURATIONS.parent.mkdir(parents=True, exist_ok=True)
+    temp = DURATIONS.with_suffix(f".{os.getpid()}")
+    temp.write_text(json.dumps(known, indent=0, sort_keys=True))
+    temp.rename(DURATIONS)
