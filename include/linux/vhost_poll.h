@@ -6,15 +6,18 @@
  * Lifetime.  vhost_poller_get() takes a reference on the poller's file, so a
  * poller outlives every source attached to it.  A source belongs to its owner,
  * who attaches it, and detaches it before freeing it.  vhost_poll_detach()
- * returns when no callback of the source runs and none will run again; it may
+ * returns when no @poll, @arm or @disarm of the source runs and no callback will be
+ * called again; a @run may still be under way, see vhost_poll_settle().  It may
  * sleep and must not be called from a callback, nor with a lock held that a
  * callback waits for (as against: tries).
  *
- * Threads.  All callbacks of a source run in the poller's thread, one at a
- * time, with source->mm in use (kthread_use_mm()) where it is set.  They must
- * not sleep on I/O, on memory, or on a lock that somebody holds while doing
- * so.  vhost_poll_wake() may be called from anywhere, interrupts included, and
- * for as long as the memory of the source is there, attached or not.
+ * Threads.  @poll, @arm, @disarm, @pop and @punt of a source run in the thread that
+ * polls, one at a time, with source->mm in use (kthread_use_mm()) where it is set.
+ * They must not sleep on I/O, on memory, or on a lock whose holder does so.  @run may
+ * sleep: another thread polls from there on.
+ *
+ * vhost_poll_wake() may be called from anywhere, interrupts included, and for as long
+ * as the memory of the source is there, attached or not.
  *
  * Sleep.  A poller about to sleep first says so, then calls @arm for each
  * source, and sleeps only if all of them return false.  Whoever produces work
@@ -44,11 +47,22 @@ struct mm_struct;
  *	are merely in flight are not work, whether @polled or not
  * @disarm: turn them off again; follows every @arm, whatever it returned, and
  *	is called once at attach
+ * @pop: of a source that sets @waiting: take its next waiting request, which one of the
+ *	next two gets
+ * @run: carry the request out.  It may sleep.  If it does, or takes too long, all other
+ *	callbacks go on in another thread.  So it must not touch what belongs to the
+ *	callbacks, and nothing of the source after the request, because the source may
+ *	be detached by then.  The owner calls vhost_poll_settle() before the source
+ *	goes, or another poller gets it
+ * @punt: have a worker carry it out
  */
 struct vhost_poll_ops {
 	int (*poll)(struct vhost_poll_source *src, int budget);
 	bool (*arm)(struct vhost_poll_source *src);
 	void (*disarm)(struct vhost_poll_source *src);
+	void *(*pop)(struct vhost_poll_source *src);
+	void (*run)(void *request);
+	void (*punt)(void *request);
 };
 
 /**
@@ -63,6 +77,7 @@ struct vhost_poll_ops {
  * @polled: nobody calls vhost_poll_wake() when a request in flight is done: the
  *	poller has to look.  It never sleeps without a timer then
  * @retry_ns: when to call @poll again at the latest, work or not; 0: not needed
+ * @waiting: there are requests for @pop.  @arm has to say that they are work
  *
  * From @inflight on, fields are written by the callbacks only.  The poller reads
  * them after @poll, to foresee the next completion.
@@ -80,8 +95,13 @@ struct vhost_poll_source {
 	u64 service_ns;
 	u64 retry_ns;
 	bool polled;
+	bool waiting;
 
 	/* private: vhost_poll's own */
+	unsigned int backoff;
+	unsigned int slept;
+	unsigned int strikes;
+	unsigned int good;
 	struct list_head node;
 	unsigned long state;
 };
@@ -152,6 +172,8 @@ unsigned int vhost_poller_cpu(const struct vhost_poller *poller);
 
 int vhost_poll_attach(struct vhost_poller *poller, struct vhost_poll_source *src);
 void vhost_poll_detach(struct vhost_poll_source *src);
+void vhost_poll_settle(struct vhost_poller *poller,
+		       const struct vhost_poll_source *src);
 void vhost_poll_wake(struct vhost_poll_source *src);
 
 #endif /* _LINUX_VHOST_POLL_H */

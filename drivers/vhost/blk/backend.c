@@ -42,7 +42,7 @@ static bool sleeps_for_io(struct block_device *bdev)
 static bool asks_for_cgroup(const struct vblk_dev *dev,
 			    const struct block_device *bdev)
 {
-	return dev->in_cgroup && bdev->bd_disk->major == LOOP_MAJOR;
+	return dev->base.in_cgroup && bdev->bd_disk->major == LOOP_MAJOR;
 }
 
 static bool mq_serves(struct vblk_dev *dev, struct block_device *bdev,
@@ -51,7 +51,7 @@ static bool mq_serves(struct vblk_dev *dev, struct block_device *bdev,
 	struct request_queue *q = bdev_get_queue(bdev);
 
 	if (!queue_is_mq(q) || sleeps_for_io(bdev) ||
-	    blk_get_integrity(bdev->bd_disk) || vblk_has_limits(dev, q) ||
+	    blk_get_integrity(bdev->bd_disk) || vblk_has_limits(&dev->base, q) ||
 	    asks_for_cgroup(dev, bdev))
 		return false;
 	return !q->elevator || flags & VHOST_BLK_BACKEND_BYPASS_SCHEDULER;
@@ -222,6 +222,15 @@ static u32 write_zeroes_sectors(struct vblk_backend *be)
 	return ZERO_PAGES_SECTORS;
 }
 
+/*
+ * A guest that is told of no cache sends no flushes.  Should there be one later, by
+ * sysfs or another backend, its writes are made durable one by one: write_through().
+ */
+static bool has_cache(struct vblk_backend *be)
+{
+	return !be->bdev || bdev_write_cache(be->bdev);
+}
+
 static u32 discard_segs(struct vblk_backend *be)
 {
 	unsigned int nr = 1;
@@ -229,6 +238,18 @@ static u32 discard_segs(struct vblk_backend *be)
 	if (be->bdev)
 		nr = bdev_get_queue(be->bdev)->limits.max_discard_segments;
 	return clamp(nr, 1U, (unsigned int)VBLK_MAX_RANGES);
+}
+
+/* A file system frees whole blocks of its own. */
+static u32 discard_granularity(struct vblk_backend *be)
+{
+	struct inode *inode = be->file->f_mapping->host;
+
+	if (be->bdev)
+		return bdev_discard_granularity(be->bdev);
+	if (S_ISBLK(file_inode(be->file)->i_mode))
+		return bdev_discard_granularity(I_BDEV(inode));
+	return i_blocksize(inode);
 }
 
 /**
@@ -268,12 +289,17 @@ static void topology(struct block_device *bdev, struct vhost_blk_info *info)
 {
 	unsigned int lbs = bdev_logical_block_size(bdev);
 
-	info->physical_block_exp = ilog2(bdev_physical_block_size(bdev) / lbs);
-	info->alignment_offset = max(bdev_alignment_offset(bdev), 0) / lbs;
+	unsigned int exp = ilog2(bdev_physical_block_size(bdev) / lbs);
+	unsigned int offset = max(bdev_alignment_offset(bdev), 0) / lbs;
+
+	/* The guest's is to a physical block, ours may be to a longer stripe. */
+	offset &= BIT(exp) - 1;
+	if (offset <= U8_MAX) {
+		info->physical_block_exp = exp;
+		info->alignment_offset = offset;
+	}
 	info->min_io_size = min_t(unsigned int, bdev_io_min(bdev) / lbs, U16_MAX);
 	info->opt_io_size = bdev_io_opt(bdev) / lbs;
-	info->discard_sector_alignment =
-		bdev_discard_granularity(bdev) >> SECTOR_SHIFT;
 }
 
 /**
@@ -295,7 +321,8 @@ void vblk_backend_info(struct vblk_backend *be, struct vhost_blk_info *info)
 	info->size_max = VBLK_MAX_SEG_BYTES;
 	info->max_discard_sectors = discard_sectors(be);
 	info->max_discard_seg = discard_segs(be);
-	info->discard_sector_alignment = info->blk_size >> SECTOR_SHIFT;
+	info->discard_sector_alignment =
+		max(discard_granularity(be), info->blk_size) >> SECTOR_SHIFT;
 	info->max_write_zeroes_sectors = write_zeroes_sectors(be);
 	info->max_write_zeroes_seg = 1;
 	info->write_zeroes_may_unmap = info->max_discard_sectors != 0;
@@ -313,9 +340,9 @@ void vblk_backend_info(struct vblk_backend *be, struct vhost_blk_info *info)
 			 BIT_ULL(VIRTIO_BLK_F_SIZE_MAX) |
 			 BIT_ULL(VIRTIO_BLK_F_BLK_SIZE) |
 			 BIT_ULL(VIRTIO_BLK_F_TOPOLOGY) |
-			 BIT_ULL(VIRTIO_BLK_F_FLUSH) |
-			 BIT_ULL(VIRTIO_BLK_F_CONFIG_WCE) |
 			 BIT_ULL(VIRTIO_BLK_F_MQ);
+	if (has_cache(be))
+		info->features |= VBLK_CACHE_FEATURES;
 	if (be->read_only)
 		info->features |= BIT_ULL(VIRTIO_BLK_F_RO);
 	if (info->max_discard_sectors)

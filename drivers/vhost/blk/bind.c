@@ -16,45 +16,45 @@
  */
 #include "blk.h"
 
-static int flush_one(struct vblk_backend *be)
+static int vblk_flush_one(struct vblk_backend *be)
 {
 	return be->read_only ? 0 : be->engine->flush(be);
 }
 
 /* With flush_lock: there will be nothing more to flush. */
-static void drop_replaced(struct vblk_backend *be)
+static void vblk_drop_replaced(struct vblk_backend *be)
 {
 	list_del(&be->replaced);
 	vblk_backend_put(be);
 }
 
 /* With flush_lock: what is left. */
-static void settle(struct vblk_dev *dev)
+static void vblk_settle(struct vblk_dev *dev)
 {
 	WRITE_ONCE(dev->flush_owed,
 		   dev->flush_failed || !list_empty(&dev->replaced));
 }
 
-static int flush_all(struct vblk_dev *dev)
+static int vblk_flush_all(struct vblk_dev *dev)
 {
 	struct vblk_backend *be, *next;
 	int r = 0, one;
 
 	mutex_lock(&dev->flush_lock);
 	if (dev->backend)
-		r = flush_one(dev->backend);
+		r = vblk_flush_one(dev->backend);
 	list_for_each_entry_safe(be, next, &dev->replaced, replaced) {
 		bool last = !atomic_read(&be->binds);
 
-		one = flush_one(be);
+		one = vblk_flush_one(be);
 		r = r ?: one;
 		if (last)
-			drop_replaced(be);
+			vblk_drop_replaced(be);
 	}
 	if (dev->flush_failed)
 		r = r ?: -EIO;
 	dev->flush_failed = false;
-	settle(dev);
+	vblk_settle(dev);
 	mutex_unlock(&dev->flush_lock);
 	return r;
 }
@@ -68,17 +68,17 @@ static int flush_all(struct vblk_dev *dev)
  */
 int vblk_flush(struct vblk_req *req)
 {
-	struct vblk_dev *dev = req->vring->dev;
+	struct vblk_dev *dev = vblk_dev_of(vblk_vring_of(req));
 	struct vblk_backend *be = req->bind->backend;
 
 	/* Pairs with the release in vblk_replace_backend(). */
 	if (be == smp_load_acquire(&dev->backend) && !READ_ONCE(dev->flush_owed))
-		return flush_one(be);
-	return flush_all(dev);
+		return vblk_flush_one(be);
+	return vblk_flush_all(dev);
 }
 
 /* What nobody uses any more; the guest's next flush says if it failed. */
-static void flush_unused(struct vblk_dev *dev)
+static void vblk_flush_unused(struct vblk_dev *dev)
 {
 	struct vblk_backend *be, *next;
 
@@ -86,22 +86,22 @@ static void flush_unused(struct vblk_dev *dev)
 	list_for_each_entry_safe(be, next, &dev->replaced, replaced) {
 		if (atomic_read(&be->binds))
 			continue;
-		if (flush_one(be))
+		if (vblk_flush_one(be))
 			dev->flush_failed = true;
-		drop_replaced(be);
+		vblk_drop_replaced(be);
 	}
-	settle(dev);
+	vblk_settle(dev);
 	mutex_unlock(&dev->flush_lock);
 }
 
-static void free_bind(struct work_struct *work)
+static void vblk_free_bind(struct work_struct *work)
 {
 	struct vblk_bind *bind = container_of(work, struct vblk_bind,
 					      free_work);
 	struct vblk_backend *be = bind->backend;
 
 	if (be && atomic_dec_and_test(&be->binds))
-		flush_unused(bind->dev);
+		vblk_flush_unused(bind->dev);
 	vblk_backend_put(be);
 	vblk_pins_put(bind->pins);
 	kfree(bind);
@@ -116,7 +116,7 @@ void vblk_bind_put(struct vblk_bind *bind)
 	if (--bind->users)
 		return;
 	/* Letting go of pages and files takes locks the poller must not. */
-	queue_work(bind->dev->wq, &bind->free_work);
+	queue_work(bind->dev->base.wq, &bind->free_work);
 }
 
 /**
@@ -129,14 +129,14 @@ struct vblk_bind *vblk_bind_alloc(struct vblk_dev *dev)
 
 	if (!bind)
 		return NULL;
-	INIT_WORK(&bind->free_work, free_bind);
+	INIT_WORK(&bind->free_work, vblk_free_bind);
 	/* The vring that is to use it. */
 	bind->users = 1;
 	bind->dev = dev;
 	return bind;
 }
 
-static void fill(struct vblk_bind *bind, u64 features)
+static void vblk_fill(struct vblk_bind *bind, u64 features)
 {
 	struct vblk_dev *dev = bind->dev;
 
@@ -161,15 +161,15 @@ void vblk_bind_use(struct vblk_vring *vring, struct vblk_bind *bind)
 {
 	struct vblk_bind *old;
 
-	lockdep_assert_held(&vring->dev->vdev.mutex);
+	lockdep_assert_held(&vring->base.dev->vdev.mutex);
 	if (bind)
-		fill(bind, vring->vq.acked_features);
-	mutex_lock(&vring->vq.mutex);
+		vblk_fill(bind, vring->base.vq.acked_features);
+	mutex_lock(&vring->base.vq.mutex);
 	old = vring->bind;
 	vring->bind = bind;
 	if (old)
 		vblk_bind_put(old);
-	mutex_unlock(&vring->vq.mutex);
+	mutex_unlock(&vring->base.vq.mutex);
 }
 
 /**
@@ -180,9 +180,11 @@ void vblk_rebind_cancel(struct vblk_dev *dev)
 {
 	unsigned int i;
 
-	for (i = 0; i < dev->vdev.nvqs; i++) {
-		kfree(dev->vrings[i]->next_bind);
-		dev->vrings[i]->next_bind = NULL;
+	for (i = 0; i < dev->base.vdev.nvqs; i++) {
+		struct vblk_vring *vring = to_vblk_vring(dev->base.vrings[i]);
+
+		kfree(vring->next_bind);
+		vring->next_bind = NULL;
 	}
 }
 
@@ -194,11 +196,11 @@ int vblk_rebind_begin(struct vblk_dev *dev)
 {
 	unsigned int i;
 
-	lockdep_assert_held(&dev->vdev.mutex);
-	for (i = 0; i < dev->vdev.nvqs; i++) {
-		struct vblk_vring *vring = dev->vrings[i];
+	lockdep_assert_held(&dev->base.vdev.mutex);
+	for (i = 0; i < dev->base.vdev.nvqs; i++) {
+		struct vblk_vring *vring = to_vblk_vring(dev->base.vrings[i]);
 
-		if (!vring->reqs)
+		if (!vring->base.reqs)
 			continue;
 		vring->next_bind = vblk_bind_alloc(dev);
 		if (!vring->next_bind) {
@@ -217,16 +219,16 @@ void vblk_rebind_end(struct vblk_dev *dev)
 {
 	unsigned int i;
 
-	for (i = 0; i < dev->vdev.nvqs; i++) {
-		struct vblk_vring *vring = dev->vrings[i];
+	for (i = 0; i < dev->base.vdev.nvqs; i++) {
+		struct vblk_vring *vring = to_vblk_vring(dev->base.vrings[i]);
 
 		if (!vring->next_bind)
 			continue;
 		vblk_bind_use(vring, vring->next_bind);
 		vring->next_bind = NULL;
-		vhost_poll_wake(&vring->src);
+		vhost_poll_wake(&vring->base.src);
 	}
-	flush_unused(dev);
+	vblk_flush_unused(dev);
 }
 
 /**
@@ -241,7 +243,7 @@ void vblk_replace_backend(struct vblk_dev *dev, struct vblk_backend *be)
 	mutex_lock(&dev->flush_lock);
 	if (old && old->used)
 		list_add_tail(&old->replaced, &dev->replaced);
-	settle(dev);
+	vblk_settle(dev);
 	/* Pairs with the acquire in vblk_flush(). */
 	smp_store_release(&dev->backend, be);
 	WRITE_ONCE(dev->engine_id, be ? be->engine_id : VHOST_BLK_ENGINE_AUTO);
@@ -256,9 +258,9 @@ void vblk_replace_backend(struct vblk_dev *dev, struct vblk_backend *be)
  */
 void vblk_forget_replaced(struct vblk_dev *dev)
 {
-	flush_unused(dev);
+	vblk_flush_unused(dev);
 	mutex_lock(&dev->flush_lock);
 	dev->flush_failed = false;
-	settle(dev);
+	vblk_settle(dev);
 	mutex_unlock(&dev->flush_lock);
 }

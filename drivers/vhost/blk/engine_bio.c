@@ -41,13 +41,13 @@ static void set_bio(struct vblk_req *req, blk_opf_t flags)
 	bio_init(bio, NULL, req->bvec, req->nr_bvec, opf | flags);
 	bio->bi_bdev = req->bind->backend->bdev;
 #ifdef CONFIG_BLK_CGROUP
-	if (req->vring->dev->css)
-		bio_associate_blkg_from_css(bio, req->vring->dev->css);
+	if (req->base.vring->dev->css)
+		bio_associate_blkg_from_css(bio, req->base.vring->dev->css);
 	else
 		bio_associate_blkg(bio);
 #endif
 	bio->bi_vcnt = req->nr_bvec;
-	bio->bi_iter.bi_size = req->bytes;
+	bio->bi_iter.bi_size = req->base.bytes;
 	bio->bi_iter.bi_sector = req->sector;
 	bio->bi_end_io = bio_done;
 }
@@ -58,7 +58,7 @@ static int bio_submit(struct vblk_req *req)
 
 	/* io.cost and io.latency have bios wait, REQ_NOWAIT or not. */
 	if (!be->nowait ||
-	    vblk_has_limits(req->vring->dev, bdev_get_queue(be->bdev)))
+	    vblk_has_limits(req->base.vring->dev, bdev_get_queue(be->bdev)))
 		return -EBUSY;
 	set_bio(req, REQ_NOWAIT);
 	trace_vhost_blk_submit(req, VHOST_BLK_ENGINE_BIO, VHOST_BLK_HCTX_AUTO);

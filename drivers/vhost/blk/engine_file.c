@@ -10,10 +10,13 @@
 #include <linux/falloc.h>
 #include <linux/fs.h>
 #include <linux/mount.h>
+#include <linux/sizes.h>
 #include <linux/uio.h>
 
 #include "blk.h"
 #include <trace/events/vhost_blk.h>
+
+#define ZERO_PIECE_SECTORS	((u32)(SZ_1M / SECTOR_SIZE))
 
 static struct file *file_of(struct vblk_req *req)
 {
@@ -25,7 +28,7 @@ static void finish(struct vblk_req *req, long res)
 {
 	bool nowait = req->iocb.ki_flags & IOCB_NOWAIT;
 
-	if (res == req->bytes)
+	if (res == req->base.bytes)
 		vblk_req_end(req, VIRTIO_BLK_S_OK);
 	else if (nowait)
 		vblk_req_again(req);
@@ -74,7 +77,7 @@ static void do_io(struct vblk_req *req)
 	ssize_t done = 0, r;
 
 	iov_iter_bvec(&iter, write ? ITER_SOURCE : ITER_DEST, req->bvec,
-		      req->nr_bvec, req->bytes);
+		      req->nr_bvec, req->base.bytes);
 	do {
 		if (write)
 			r = vfs_iocb_iter_write(file_of(req), &req->iocb, &iter);
@@ -176,6 +179,33 @@ static int write_zero_pages(struct vblk_req *req, const struct vblk_range *range
 	return 0;
 }
 
+/*
+ * For file systems that cannot zero a range, and keep it allocated: tmpfs.  Each step
+ * holds the inode's lock, so it is done in pieces, for others to get it in between.
+ * The pieces end at multiples of their size, because a page that two of them share
+ * would be written to and not freed.
+ */
+static int punch_and_allocate(struct vblk_req *req,
+			      const struct vblk_range *range)
+{
+	struct vblk_range piece = { .sector = range->sector };
+	u32 left = range->sectors;
+	int r;
+
+	while (left) {
+		piece.sectors = min_t(u32, left, ZERO_PIECE_SECTORS -
+				      piece.sector % ZERO_PIECE_SECTORS);
+		r = punch(req, &piece, FALLOC_FL_PUNCH_HOLE) ?:
+		    punch(req, &piece, 0);
+		if (r)
+			return r;
+		piece.sector += piece.sectors;
+		left -= piece.sectors;
+		cond_resched();
+	}
+	return 0;
+}
+
 static int write_zeroes(struct vblk_req *req, const struct vblk_range *range)
 {
 	int r = -EOPNOTSUPP;
@@ -184,6 +214,8 @@ static int write_zeroes(struct vblk_req *req, const struct vblk_range *range)
 		r = punch(req, range, FALLOC_FL_PUNCH_HOLE);
 	if (r == -EOPNOTSUPP)
 		r = punch(req, range, FALLOC_FL_ZERO_RANGE);
+	if (r == -EOPNOTSUPP)
+		r = punch_and_allocate(req, range);
 	if (r == -EOPNOTSUPP)
 		r = write_zero_pages(req, range);
 	return r;

@@ -160,12 +160,12 @@ void vblk_mq_counts(struct vblk_backend *be, u32 *hctx, u32 *poll_hctx)
 static u32 hctx_in(const struct blk_mq_queue_map *map,
 		   const struct vblk_vring *vring)
 {
-	u32 wanted = vring->hctx_wanted;
+	u32 wanted = vring->base.target;
 
 	if (wanted >= map->queue_offset &&
 	    wanted - map->queue_offset < map->nr_queues)
 		return wanted;
-	return map->queue_offset + vring->index % map->nr_queues;
+	return map->queue_offset + vring->base.index % map->nr_queues;
 }
 
 /**
@@ -174,11 +174,11 @@ static u32 hctx_in(const struct blk_mq_queue_map *map,
  * @poller: that is to serve it
  * @hctx: the wish
  */
-int vblk_mq_check_hctx(struct vblk_vring *vring,
+int vblk_mq_check_hctx(struct vserve_vring *vring,
 		       const struct vhost_poller *poller, u32 hctx)
 {
 	unsigned int cpu = vhost_poller_cpu(poller);
-	struct vblk_backend *be = vring->dev->backend;
+	struct vblk_backend *be = to_vblk_dev(vring->dev)->backend;
 	struct request_queue *q;
 	int type, r = -EOPNOTSUPP;
 	u32 all, polled;
@@ -212,7 +212,7 @@ static enum rq_end_io_ret mq_end_io(struct request *rq, blk_status_t error)
 	struct vblk_req *req = rq->end_io_data, *next;
 
 	for (; req; req = next) {
-		next = req->next;
+		next = vblk_next(req);
 		vblk_req_end(req, to_status(error ?: req->bio.bi_status));
 	}
 	return RQ_END_IO_FREE;
@@ -224,9 +224,9 @@ static void set_bio(struct vblk_req *req, blk_opf_t opf, sector_t start)
 	bio_init(&req->bio, NULL, req->bvec, req->nr_bvec, opf);
 	req->bio.bi_bdev = req->bind->backend->bdev;
 	req->bio.bi_vcnt = req->nr_bvec;
-	req->bio.bi_iter.bi_size = req->bytes;
+	req->bio.bi_iter.bi_size = req->base.bytes;
 	req->bio.bi_iter.bi_sector = start + req->sector;
-	req->bio.bi_next = req->next ? &req->next->bio : NULL;
+	req->bio.bi_next = req->base.next ? &vblk_next(req)->bio : NULL;
 }
 
 static void set_request(struct request *rq, struct vblk_req *lead)
@@ -234,7 +234,7 @@ static void set_request(struct request *rq, struct vblk_req *lead)
 	sector_t start = lead->bind->backend->bdev->bd_start_sect;
 	struct vblk_req *req;
 
-	for (req = lead; req; req = req->next)
+	for (req = lead; req; req = vblk_next(req))
 		set_bio(req, rq->cmd_flags, start);
 	rq->bio = &lead->bio;
 	rq->biotail = &lead->tail->bio;
@@ -257,7 +257,7 @@ static int choose_hctx(struct vblk_vring *vring, struct vblk_backend *be,
 	const struct blk_mq_queue_map *map;
 	u32 hctx;
 
-	if (!alloc_on || (vring->chosen.round == vring->now &&
+	if (!alloc_on || (vring->chosen.round == vring->base.now &&
 			  vring->chosen.type == type))
 		return 0;
 	if (!queue_get(q))
@@ -267,7 +267,7 @@ static int choose_hctx(struct vblk_vring *vring, struct vblk_backend *be,
 	if (hctx == map->mq_map[raw_smp_processor_id()])
 		hctx = VHOST_BLK_HCTX_AUTO;
 	queue_put(q);
-	vring->chosen.round = vring->now;
+	vring->chosen.round = vring->base.now;
 	vring->chosen.type = type;
 	vring->chosen.hctx = hctx;
 	return 0;
@@ -284,7 +284,7 @@ static void want_batch(const struct vblk_req *lead)
 
 	/* Neighbours that merge need one request for all. */
 	if (plug && lead->cmd_reqs == 1)
-		plug->nr_ios = min(lead->vring->to_come + 1, MQ_BATCH);
+		plug->nr_ios = min(lead->base.vring->to_come + 1, MQ_BATCH);
 }
 
 /*
@@ -314,7 +314,7 @@ static struct request *get_request_here(const struct vblk_req *lead,
 static struct request *get_request(const struct vblk_req *lead, blk_opf_t opf)
 {
 	struct vblk_backend *be = lead->bind->backend;
-	struct vblk_vring *vring = lead->vring;
+	struct vblk_vring *vring = vblk_vring_of(lead);
 	struct request *rq;
 	int r;
 
@@ -350,16 +350,16 @@ static int issue(struct vblk_vring *vring, struct vblk_req *lead,
 	vring->hctx_used = rq->mq_hctx->queue_num;
 	trace_vhost_blk_submit(lead, VHOST_BLK_ENGINE_MQ, vring->hctx_used);
 	/* Before it is issued: it may be done when that returns. */
-	lead->polled = blk_rq_is_poll(rq);
+	lead->base.polled = blk_rq_is_poll(rq);
 	lead->hctx = vring->hctx_used;
-	vring->nr_polled += lead->polled;
+	vring->base.nr_polled += lead->base.polled;
 
 	status = blk_insert_cloned_request(rq);
 	if (likely(status == BLK_STS_OK))
 		return 0;
 
-	vring->nr_polled -= lead->polled;
-	lead->polled = false;
+	vring->base.nr_polled -= lead->base.polled;
+	lead->base.polled = false;
 	blk_mq_cleanup_rq(rq);
 	blk_mq_free_request(rq);
 	switch (status) {
@@ -382,7 +382,7 @@ static int mq_submit(struct vblk_req *lead)
 	/* A scheduler or limits that came later are respected from then on. */
 	if ((q->elevator &&
 	     !(be->flags & VHOST_BLK_BACKEND_BYPASS_SCHEDULER)) ||
-	    vblk_has_limits(lead->vring->dev, q))
+	    vblk_has_limits(lead->base.vring->dev, q))
 		return -EBUSY;
 	if (!vblk_fits(lead) || (lead->fua && vblk_is_write(lead) &&
 				 bdev_write_cache(be->bdev) &&
@@ -397,7 +397,7 @@ static int mq_submit(struct vblk_req *lead)
 		opf |= REQ_POLLED;
 	rq = get_request(lead, opf);
 	if (!IS_ERR(rq))
-		return issue(lead->vring, lead, rq);
+		return issue(vblk_vring_of(lead), lead, rq);
 	if (rq == ERR_PTR(-EWOULDBLOCK))
 		return -EAGAIN;
 	return PTR_ERR(rq);
@@ -429,12 +429,12 @@ static bool same_context(const struct vblk_req *a, const struct vblk_req *b)
 }
 
 /* The backend was replaced, or the context: none has to wait for the others. */
-static void ask_each(struct vblk_vring *vring)
+static void ask_each(struct vserve_vring *vring)
 {
 	struct vblk_req *req, *last = NULL;
 
-	list_for_each_entry(req, &vring->inflight, node) {
-		if (!req->polled || (last && same_context(last, req)))
+	list_for_each_entry(req, &vring->inflight, base.node) {
+		if (!req->base.polled || (last && same_context(last, req)))
 			continue;
 		ask_context_of(req);
 		last = req;
@@ -447,18 +447,18 @@ static void ask_each(struct vblk_vring *vring)
  *
  * Nearly always all are in one context, and so the oldest and the newest are.
  */
-void vblk_mq_reap(struct vblk_vring *vring)
+void vblk_mq_reap(struct vserve_vring *vring)
 {
 	struct vblk_req *oldest, *newest;
 
 	lockdep_assert_held(&vring->vq.mutex);
-	list_for_each_entry(oldest, &vring->inflight, node)
-		if (oldest->polled)
+	list_for_each_entry(oldest, &vring->inflight, base.node)
+		if (oldest->base.polled)
 			break;
-	if (list_entry_is_head(oldest, &vring->inflight, node))
+	if (list_entry_is_head(oldest, &vring->inflight, base.node))
 		return;
-	list_for_each_entry_reverse(newest, &vring->inflight, node)
-		if (newest->polled)
+	list_for_each_entry_reverse(newest, &vring->inflight, base.node)
+		if (newest->base.polled)
 			break;
 	if (same_context(oldest, newest))
 		ask_context_of(oldest);

@@ -15,7 +15,8 @@
  * decides who has it for how long.
  *
  * Pinned: the pages of the whole table were pinned when it was set, see pins.c,
- * and belong to the table; a request holds that.
+ * and belong to the table; a request holds that.  A request with a page that the
+ * table does not vouch for is done on demand, as a whole.
  */
 #include <linux/blkdev.h>
 #include <linux/mm.h>
@@ -28,7 +29,7 @@
 static int make_large_room(struct vblk_req *req, unsigned int nr,
 			   bool may_sleep)
 {
-	struct vblk_vring *vring = req->vring;
+	struct vblk_vring *vring = vblk_vring_of(req);
 
 	if (!may_sleep)
 		return -EAGAIN;
@@ -55,7 +56,7 @@ static struct bio_vec *alloc_bvec(struct vblk_dev *dev, unsigned int nr,
 
 	if (may_sleep)
 		return kvmalloc_array(nr, sizeof(*bvec), GFP_KERNEL_ACCOUNT);
-	before = set_active_memcg(dev->memcg);
+	before = set_active_memcg(dev->base.memcg);
 	bvec = kmalloc_array(nr, sizeof(*bvec),
 			     GFP_NOWAIT | __GFP_ACCOUNT | __GFP_NOWARN);
 	set_active_memcg(before);
@@ -70,10 +71,10 @@ static int make_room(struct vblk_req *req, unsigned int nr, bool may_sleep)
 		req->bvec = req->inline_bvec;
 		return 0;
 	}
-	if (req->bytes > VBLK_MAX_BYTES)
+	if (req->base.bytes > VBLK_MAX_BYTES)
 		return make_large_room(req, nr, may_sleep);
 	if (nr > req->max_bvec) {
-		bvec = alloc_bvec(req->vring->dev, nr, may_sleep);
+		bvec = alloc_bvec(vblk_dev_of(vblk_vring_of(req)), nr, may_sleep);
 		if (!bvec)
 			return may_sleep ? -ENOMEM : -EAGAIN;
 		kvfree(req->big_bvec);
@@ -191,7 +192,7 @@ static int map_run(struct vblk_req *req, unsigned long addr, size_t len,
 		   bool may_sleep)
 {
 	unsigned int flags = vblk_is_write(req) ? 0 : FOLL_WRITE;
-	struct page **pages = req->vring->pages;
+	struct page **pages = vblk_vring_of(req)->pages;
 
 	while (len) {
 		int nr = min_t(unsigned int, pages_of(addr, len),
@@ -200,7 +201,7 @@ static int map_run(struct vblk_req *req, unsigned long addr, size_t len,
 				   nr * PAGE_SIZE - offset_in_page(addr));
 		int r;
 
-		if (req->hold == VBLK_HOLD_GET)
+		if (req->base.hold == VBLK_HOLD_GET)
 			r = hold_get(addr & PAGE_MASK, nr, flags, pages,
 				     may_sleep);
 		else
@@ -215,6 +216,29 @@ static int map_run(struct vblk_req *req, unsigned long addr, size_t len,
 	return 0;
 }
 
+/* -ENOENT: the owner's mapping changed there, so it has to be looked up. */
+static int map_entries(struct vblk_req *req, struct vblk_pin_region *region,
+		       unsigned long addr, size_t len)
+{
+	unsigned long at = (addr - region->start) >> PAGE_SHIFT;
+	unsigned int offset = offset_in_page(addr);
+
+	while (len) {
+		unsigned int now = min_t(size_t, len, PAGE_SIZE - offset);
+		struct page *page = vblk_pin_page(region, at);
+
+		if (!page) {
+			vblk_pins_want(region, at);
+			return -ENOENT;
+		}
+		add_page(req, page, offset, now);
+		at++;
+		len -= now;
+		offset = 0;
+	}
+	return 0;
+}
+
 static int map_pinned(struct vblk_req *req, unsigned long addr, size_t len)
 {
 	struct vblk_pins *pins = req->bind->pins;
@@ -223,15 +247,13 @@ static int map_pinned(struct vblk_req *req, unsigned long addr, size_t len)
 	for (i = 0; i < pins->nr_regions; i++) {
 		struct vblk_pin_region *region = &pins->regions[i];
 		unsigned long at = (addr - region->start) >> PAGE_SHIFT;
-		unsigned int nr = pages_of(addr, len);
 
-		if (addr < region->start || at >= region->nr_pages ||
-		    nr > region->nr_pages - at)
-			continue;
-		add_run(req, region->pages + at, nr, addr, len);
-		return 0;
+		if (addr >= region->start && at < region->nr_pages &&
+		    pages_of(addr, len) <= region->nr_pages - at)
+			return map_entries(req, region, addr, len);
 	}
-	return -EFAULT;
+	/* The ring follows a new memory table before the pins do. */
+	return -ENOENT;
 }
 
 static int map_span(struct vblk_req *req, struct vblk_span span,
@@ -243,7 +265,7 @@ static int map_span(struct vblk_req *req, struct vblk_span span,
 		size_t len = min(span.len, span.iov->iov_len - span.skip);
 		int r = 0;
 
-		if (len && req->hold == VBLK_HOLD_TABLE)
+		if (len && req->base.hold == VBLK_HOLD_TABLE)
 			r = map_pinned(req, addr, len);
 		else if (len)
 			r = map_run(req, addr, len, may_sleep);
@@ -272,13 +294,14 @@ static void unhold(struct bio_vec *bvec, unsigned int nr, u8 hold)
 
 static void unhold_guest(struct vblk_req *req)
 {
-	if (req->hold == VBLK_HOLD_GET || req->hold == VBLK_HOLD_PIN) {
+	if (req->base.hold == VBLK_HOLD_GET || req->base.hold == VBLK_HOLD_PIN) {
 		if (req->nr_guest)
-			unhold(req->guest, req->nr_guest, req->hold);
+			unhold(req->guest, req->nr_guest, req->base.hold);
 		else
-			unhold(req->bvec, req->nr_bvec, req->hold);
+			unhold(req->bvec, req->nr_bvec, req->base.hold);
 	}
-	req->hold = VBLK_HOLD_NONE;
+	/* The worker of the pin table looks at it before it unpins old pages. */
+	smp_store_release(&req->base.hold, VBLK_HOLD_NONE);
 }
 
 static void free_bounce(struct vblk_req *req)
@@ -293,7 +316,6 @@ static void free_bounce(struct vblk_req *req)
 	req->bvec = req->guest;
 	req->nr_bvec = req->nr_guest;
 	req->nr_guest = 0;
-	atomic_sub(req->bytes, &req->vring->bounced);
 }
 
 /*
@@ -303,17 +325,17 @@ static void free_bounce(struct vblk_req *req)
  */
 static int bounce(struct vblk_req *req)
 {
-	unsigned int nr = DIV_ROUND_UP(req->bytes, PAGE_SIZE), i;
-	size_t left = req->bytes;
+	unsigned int nr = DIV_ROUND_UP(req->base.bytes, PAGE_SIZE), i;
+	size_t left = req->base.bytes;
 	struct bio_vec *bvec;
 	struct iov_iter from;
 
-	if (req->bytes > VBLK_MAX_BYTES)
+	if (req->base.bytes > VBLK_MAX_BYTES)
 		return -ENOMEM;
 	bvec = kvmalloc_array(nr, sizeof(*bvec), GFP_KERNEL_ACCOUNT);
 	if (!bvec)
 		return -ENOMEM;
-	iov_iter_bvec(&from, ITER_SOURCE, req->bvec, req->nr_bvec, req->bytes);
+	iov_iter_bvec(&from, ITER_SOURCE, req->bvec, req->nr_bvec, req->base.bytes);
 	for (i = 0; i < nr; i++) {
 		size_t now = min_t(size_t, left, PAGE_SIZE);
 		struct page *page = alloc_page(GFP_KERNEL_ACCOUNT);
@@ -331,7 +353,8 @@ static int bounce(struct vblk_req *req)
 	req->nr_guest = req->nr_bvec;
 	req->bvec = bvec;
 	req->nr_bvec = nr;
-	atomic_add(req->bytes, &req->vring->bounced);
+	req->bounced = req->base.bytes;
+	vblk_vring_of(req)->bounced += req->bounced;
 	return 0;
 
 no_memory:
@@ -346,7 +369,7 @@ static void bounce_back(struct vblk_req *req)
 	struct iov_iter to;
 	unsigned int i;
 
-	iov_iter_bvec(&to, ITER_DEST, req->guest, req->nr_guest, req->bytes);
+	iov_iter_bvec(&to, ITER_DEST, req->guest, req->nr_guest, req->base.bytes);
 	for (i = 0; i < req->nr_bvec; i++)
 		if (!copy_to_iter(page_address(req->bvec[i].bv_page),
 				  req->bvec[i].bv_len, &to))
@@ -369,6 +392,30 @@ static unsigned int count_pages(struct vblk_span span)
 	return nr;
 }
 
+static int hold_span(struct vblk_req *req, struct vblk_span span,
+		     bool may_sleep)
+{
+	struct vblk_vring *vring = vblk_vring_of(req);
+	int r;
+
+	if (req->bind->pins) {
+		req->base.hold = VBLK_HOLD_TABLE;
+		r = map_span(req, span, may_sleep);
+		if (r != -ENOENT)
+			return r;
+		req->nr_bvec = 0;
+	}
+	req->base.hold = vring->pin ? VBLK_HOLD_PIN : VBLK_HOLD_GET;
+	r = map_span(req, span, may_sleep);
+	if (r != -EXDEV)
+		return r;
+	vring->pin = true;
+	unhold_guest(req);
+	req->nr_bvec = 0;
+	req->base.hold = VBLK_HOLD_PIN;
+	return map_span(req, span, may_sleep);
+}
+
 /**
  * vblk_map_data - look up and hold the guest's pages of a request
  * @req: its type and length are known
@@ -379,28 +426,14 @@ static unsigned int count_pages(struct vblk_span span)
  */
 int vblk_map_data(struct vblk_req *req, struct vblk_span span, bool may_sleep)
 {
-	struct vblk_vring *vring = req->vring;
+	struct vblk_vring *vring = vblk_vring_of(req);
 	unsigned int nr = count_pages(span);
 	int r;
 
 	r = make_room(req, nr, may_sleep);
 	if (r)
 		return r;
-	if (req->bind->pins)
-		req->hold = VBLK_HOLD_TABLE;
-	else if (vring->pin)
-		req->hold = VBLK_HOLD_PIN;
-	else
-		req->hold = VBLK_HOLD_GET;
-
-	r = map_span(req, span, may_sleep);
-	if (r == -EXDEV) {
-		vring->pin = true;
-		unhold_guest(req);
-		req->nr_bvec = 0;
-		req->hold = VBLK_HOLD_PIN;
-		r = map_span(req, span, may_sleep);
-	}
+	r = hold_span(req, span, may_sleep);
 	if (!r && !vblk_aligned(req))
 		r = may_sleep ? bounce(req) : -EAGAIN;
 	if (r) {
@@ -411,9 +444,9 @@ int vblk_map_data(struct vblk_req *req, struct vblk_span span, bool may_sleep)
 	if (req->bind->backend->bdev)
 		req->nr_segs = vblk_count_segs(&bdev_get_queue(req->bind->backend->bdev)->limits,
 					       req->bvec, req->nr_bvec);
-	if (req->hold == VBLK_HOLD_GET)
+	if (req->base.hold == VBLK_HOLD_GET)
 		req->held = nr;
-	else if (req->hold == VBLK_HOLD_PIN)
+	else if (req->base.hold == VBLK_HOLD_PIN)
 		req->held = nr * VBLK_PIN_HOLDS;
 	vring->held += req->held;
 	return 0;
@@ -454,14 +487,14 @@ bool vblk_unmap_data(struct vblk_req *req, bool may_sleep)
 	struct bio_vec *guest = req->nr_guest ? req->guest : req->bvec;
 	unsigned int nr = req->nr_guest ?: req->nr_bvec;
 
-	if (req->hold == VBLK_HOLD_NONE)
+	if (req->base.hold == VBLK_HOLD_NONE)
 		return true;
-	/* That many pages take longer than a round may. */
-	if (!may_sleep && req->bytes > VBLK_MAX_BYTES)
+	/* That many pages, or a copy of them, take longer than a round may. */
+	if (!may_sleep && (req->nr_guest || req->base.bytes > VBLK_MAX_BYTES))
 		return false;
 	if (req->type == VIRTIO_BLK_T_IN) {
 		/* First: what is dirty may be written back and be clean again. */
-		if (req->nr_guest && req->status == VIRTIO_BLK_S_OK)
+		if (req->nr_guest && req->base.status == VIRTIO_BLK_S_OK)
 			bounce_back(req);
 		if (!dirty(guest, nr, may_sleep))
 			return false;

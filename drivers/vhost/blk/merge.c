@@ -42,8 +42,8 @@ unsigned int vblk_count_segs(const struct queue_limits *lim,
 	return segs;
 }
 
-static bool gap(const struct bio_vec *a, const struct bio_vec *b,
-		unsigned long boundary)
+static bool vblk_gap(const struct bio_vec *a, const struct bio_vec *b,
+		     unsigned long boundary)
 {
 	return ((a->bv_offset + a->bv_len) & boundary) ||
 	       (b->bv_offset & boundary);
@@ -74,7 +74,7 @@ bool vblk_aligned(const struct vblk_req *req)
 
 		if (bvec->bv_offset & mask || bvec->bv_len & len_mask)
 			return false;
-		if (i && boundary && gap(bvec - 1, bvec, boundary))
+		if (i && boundary && vblk_gap(bvec - 1, bvec, boundary))
 			return false;
 		/* Nobody splits in the middle of a sector. */
 		if (bvec->bv_len & (SECTOR_SIZE - 1) && be->bdev &&
@@ -84,7 +84,7 @@ bool vblk_aligned(const struct vblk_req *req)
 	return true;
 }
 
-static bool crosses_chunk(const struct queue_limits *lim, u64 sector, u32 bytes)
+static bool vblk_crosses_chunk(const struct queue_limits *lim, u64 sector, u32 bytes)
 {
 	u32 into;
 
@@ -104,12 +104,12 @@ bool vblk_fits(const struct vblk_req *req)
 	const struct queue_limits *lim = &bdev_get_queue(bdev)->limits;
 
 	return req->nr_segs <= lim->max_segments &&
-	       req->bytes >> SECTOR_SHIFT <= lim->max_sectors &&
-	       !crosses_chunk(lim, bdev->bd_start_sect + req->sector,
-			      req->bytes);
+	       req->base.bytes >> SECTOR_SHIFT <= lim->max_sectors &&
+	       !vblk_crosses_chunk(lim, bdev->bd_start_sect + req->sector,
+			      req->base.bytes);
 }
 
-static bool can_join(const struct vblk_req *lead, const struct vblk_req *req)
+static bool vblk_can_join(const struct vblk_req *lead, const struct vblk_req *req)
 {
 	const struct vblk_backend *be = req->bind->backend;
 	const struct vblk_req *last = lead->tail;
@@ -118,85 +118,139 @@ static bool can_join(const struct vblk_req *lead, const struct vblk_req *req)
 
 	if (be->engine_id != VHOST_BLK_ENGINE_MQ || lead->bind != req->bind ||
 	    lead->type != req->type || lead->fua != req->fua ||
-	    last->sector + (last->bytes >> SECTOR_SHIFT) != req->sector)
+	    last->sector + (last->base.bytes >> SECTOR_SHIFT) != req->sector)
 		return false;
 
 	lim = &bdev_get_queue(be->bdev)->limits;
 	boundary = lim->virt_boundary_mask;
 	if (lim->chunk_sectors || lead->cmd_reqs >= VBLK_MAX_MERGE ||
 	    lead->cmd_segs + req->nr_segs > lim->max_segments ||
-	    (lead->cmd_bytes + req->bytes) >> SECTOR_SHIFT > lim->max_sectors)
+	    (lead->cmd_bytes + req->base.bytes) >> SECTOR_SHIFT > lim->max_sectors)
 		return false;
 	return !boundary ||
-	       !gap(&last->bvec[last->nr_bvec - 1], &req->bvec[0], boundary);
+	       !vblk_gap(&last->bvec[last->nr_bvec - 1], &req->bvec[0], boundary);
+}
+
+static void vblk_batch_begin(struct vblk_req *req)
+{
+	req->base.next = NULL;
+	req->tail = req;
+	req->cmd_bytes = req->base.bytes;
+	req->cmd_segs = req->nr_segs;
+	req->cmd_reqs = 1;
+}
+
+/* As if the backend had it: its pages are let go of on the way back. */
+static void vblk_fail(struct vserve_req *lead)
+{
+	struct vserve_req *next;
+
+	for (; lead; lead = next) {
+		next = lead->next;
+		vserve_req_start(lead);
+		vblk_req_end(to_vblk_req(lead), VIRTIO_BLK_S_IOERR);
+	}
 }
 
 /**
- * vblk_batch_add - give a read or write to its engine, maybe with the next one
- * @vring: in a round
- * @req: ready
+ * vblk_still_allowed - may it still be issued?
+ * @req: a read or write that waited since it was taken
+ *
+ * The disk may have shrunk or become read-only in the meantime.
  */
-void vblk_batch_add(struct vblk_vring *vring, struct vblk_req *req)
+bool vblk_still_allowed(struct vblk_req *req)
 {
+	struct vblk_limits lim = req->bind->limits;
+
+	vblk_backend_now(req->bind->backend, &lim);
+	return vblk_check_rw(&lim, req->sector, req->base.bytes,
+			     vblk_is_write(req)) == VIRTIO_BLK_S_OK;
+}
+
+/**
+ * vblk_submit - vserve_ops.submit: a read or write goes to its engine, maybe with
+ *	the next one
+ * @vreq: ready
+ */
+void vblk_submit(struct vserve_req *vreq)
+{
+	struct vblk_req *req = to_vblk_req(vreq);
+	struct vblk_vring *vring = vblk_vring_of(req);
 	struct vblk_req *lead = vring->leader;
 
-	if (lead && can_join(lead, req)) {
-		lead->tail->next = req;
+	if (!vblk_is_rw(req)) {
+		vserve_req_punt(vreq);
+		return;
+	}
+	if (unlikely(vreq->aside_ns) && !vblk_still_allowed(req)) {
+		vblk_fail(vreq);
+		return;
+	}
+	if (lead && vblk_can_join(lead, req)) {
+		lead->tail->base.next = vreq;
 		lead->tail = req;
-		lead->cmd_bytes += req->bytes;
+		lead->cmd_bytes += vreq->bytes;
 		lead->cmd_segs += req->nr_segs;
 		lead->cmd_reqs++;
 		return;
 	}
-	vblk_batch_flush(vring);
-	req->next = NULL;
-	req->tail = req;
-	req->cmd_bytes = req->bytes;
-	req->cmd_segs = req->nr_segs;
-	req->cmd_reqs = 1;
+	vblk_flush_batch(&vring->base);
+	vblk_batch_begin(req);
 	vring->leader = req;
 }
 
-static void set_aside(struct vblk_vring *vring, struct vblk_req *lead)
+/**
+ * vblk_punt - vserve_ops.punt
+ * @vreq: what was to go along with it goes alone
+ * @again: it was counted as a command already
+ */
+void vblk_punt(struct vserve_req *vreq, bool again)
 {
-	struct vblk_req *next;
+	struct vblk_req *req = to_vblk_req(vreq);
+
+	vblk_batch_begin(req);
+	if (!again)
+		vblk_vring_of(req)->stats.commands++;
+}
+
+static void vblk_set_aside(struct vserve_req *lead)
+{
+	struct vserve_req *next;
 
 	for (; lead; lead = next) {
 		next = lead->next;
 		lead->next = NULL;
-		lead->state = VBLK_PENDING;
-		lead->aside_ns = lead->aside_ns ?: vring->now;
-		list_add_tail(&lead->node, &vring->pending);
+		vserve_req_aside(lead);
 	}
 }
 
-/* As if the backend had it: its pages are let go of on the way back. */
-static void fail(struct vblk_req *lead)
+static void vblk_punt_all(struct vserve_req *lead)
 {
-	struct vblk_req *next;
+	struct vserve_req *next;
 
 	for (; lead; lead = next) {
 		next = lead->next;
-		vblk_req_start(lead);
-		vblk_req_end(lead, VIRTIO_BLK_S_IOERR);
+		vserve_req_punt(lead);
 	}
 }
 
 /**
- * vblk_batch_flush - submit the command put together so far
- * @vring: in a round
+ * vblk_flush_batch - vserve_ops.flush: submit the command put together so far
+ * @vvring: in a round
  */
-void vblk_batch_flush(struct vblk_vring *vring)
+void vblk_flush_batch(struct vserve_vring *vvring)
 {
-	struct vblk_req *lead = vring->leader, *req;
+	struct vblk_vring *vring = to_vblk_vring(vvring);
+	struct vblk_req *lead = vring->leader;
+	struct vserve_req *req;
 	unsigned int reqs;
 	int r;
 
 	if (!lead)
 		return;
 	vring->leader = NULL;
-	for (req = lead; req; req = req->next)
-		vblk_req_start(req);
+	for (req = &lead->base; req; req = req->next)
+		vserve_req_start(req);
 	/* It may be over when submit() returns. */
 	reqs = lead->cmd_reqs;
 	r = lead->bind->backend->engine->submit(lead);
@@ -206,19 +260,12 @@ void vblk_batch_flush(struct vblk_vring *vring)
 		return;
 	}
 
-	for (req = lead; req; req = req->next) {
-		list_del(&req->node);
-		vring->nr_inflight--;
-		req->state = VBLK_TAKEN;
-	}
+	for (req = &lead->base; req; req = req->next)
+		vserve_req_unstart(req);
 	if (r == -EAGAIN)
-		set_aside(vring, lead);
+		vblk_set_aside(&lead->base);
 	else if (r == -EBUSY)
-		for (req = lead; req; req = lead) {
-			lead = req->next;
-			req->next = NULL;
-			vblk_req_punt(req);
-		}
+		vblk_punt_all(&lead->base);
 	else
-		fail(lead);
+		vblk_fail(&lead->base);
 }

@@ -1,29 +1,458 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The pages of a whole memory table, pinned when it is set, and given back when
- * its last binding goes.  They count as the owner's locked memory.
+ * its last binding goes.  They count as the owner's locked memory.  A table that
+ * replaces another takes over what that one counts for, so that the owner needs no
+ * room for both: the old one goes with its last request, soon.
+ *
+ * The owner's mapping changes under the pins.  A balloon, free-page reporting and
+ * virtio-mem punch pages out of the guest's memory; later there is a new page
+ * behind the address, and the pin holds an orphan.  So the table
+ * follows the mapping:
+ *
+ * - An entry may be used as long as it is trusted: since its page was looked up
+ *   nothing has unmapped it.  The data path tests that bit, and looks pages that
+ *   are not trusted up on demand.
+ * - An interval notifier for each region takes the trust away before the mapping
+ *   changes.  The owner's system call returns after that, and the guest hears of
+ *   it later still, so a request that the guest makes then finds no trust.  A
+ *   request that was taken before may go on with the old page.  The guest gave
+ *   away memory that a device was using, and no device could do better.
+ * - The worker unpins what lost its trust once no request can use it: requests
+ *   hold no references, so it waits until those that were taken before are done.
+ * - A page that a request missed is pinned again by the worker, if it is mapped
+ *   then.  A page that is not mapped stays so: the balloon may have it.
+ *
+ * States of an entry, and who changes them:
+ *
+ *   0 --worker--> page|TRUSTED --notifier--> page --worker--> page|OLD --worker--> 0
+ *
+ * The notifier only clears the one bit, atomically, and the worker leaves trusted
+ * entries alone.  Pinning is done between mmu_interval_read_begin() and
+ * mmu_interval_read_retry(), the latter and the storing of the entries under
+ * seq_lock.  The notifier sets its sequence number under seq_lock and clears the bits
+ * afterwards: an entry is either there for it to be seen, or is not stored.
+ *
+ * A change that keeps the page behind its address loses no trust: protection
+ * (fork copies pinned pages for the child), NUMA hints, soft-dirty bits.  Some
+ * others turn out to be none later, as migration does that fails because of the
+ * pin.  Then the page is pinned again when it is asked for.
  */
 #include <linux/mm.h>
+#include <linux/mmu_notifier.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/vhost_iotlb.h>
+#include <linux/vmalloc.h>
 
 #include "blk.h"
 
-static void free_pins(struct kref *ref)
+/* Until the worker looks after entries that were hit or missed. */
+#define VBLK_PINS_DELAY		(HZ / 10)
+/* How often it asks whether old requests are done. */
+#define VBLK_PINS_RECHECK	max(HZ / 100, 1)
+/*
+ * Chunks that it pins again at a time.  The guest has a say in how often it tries, and
+ * an attempt for each page of a chunk is the worst case.
+ */
+#define VBLK_PINS_AT_ONCE	16
+/* Invalidations may go on while pages are pinned. */
+#define VBLK_PINS_TRIES		3
+
+static unsigned long vblk_chunks_of(const struct vblk_pin_region *region)
 {
-	struct vblk_pins *pins = container_of(ref, struct vblk_pins, ref);
+	return DIV_ROUND_UP(region->nr_pages, VBLK_PIN_CHUNK);
+}
+
+static unsigned long vblk_chunk_end(const struct vblk_pin_region *region,
+				    unsigned long chunk)
+{
+	return min((chunk + 1) * VBLK_PIN_CHUNK, region->nr_pages);
+}
+
+static struct page *vblk_page_of(unsigned long entry)
+{
+	return (struct page *)(entry & ~(VBLK_PIN_TRUSTED | VBLK_PIN_OLD));
+}
+
+static void vblk_pins_wake(struct vblk_pins *pins, unsigned long delay)
+{
+	queue_delayed_work(system_unbound_wq, &pins->work, delay);
+}
+
+/* Returns whether there was any trust to lose. */
+static bool vblk_distrust_chunk(struct vblk_pin_region *region, unsigned long at,
+				unsigned long end)
+{
+	unsigned long chunk = at / VBLK_PIN_CHUNK;
+	bool any = false;
+
+	for (; at < end; at++) {
+		if (!(READ_ONCE(region->entries[at]) & VBLK_PIN_TRUSTED))
+			continue;
+		clear_bit(0, &region->entries[at]);
+		any = true;
+	}
+	if (any) {
+		/* The worker clears the chunk's bit, then looks at entries. */
+		smp_mb__before_atomic();
+		set_bit(chunk, region->hit);
+	}
+	return any;
+}
+
+static void vblk_distrust(struct vblk_pin_region *region,
+			  const struct mmu_notifier_range *range)
+{
+	unsigned long end = region->start + region->nr_pages * PAGE_SIZE;
+	unsigned long at, last;
+	bool any = false;
+
+	at = (max(range->start, region->start) - region->start) >> PAGE_SHIFT;
+	last = (min(range->end, end) - region->start + PAGE_SIZE - 1) >>
+	       PAGE_SHIFT;
+	while (at < last) {
+		unsigned long to = min(last, vblk_chunk_end(region,
+							    at / VBLK_PIN_CHUNK));
+
+		any |= vblk_distrust_chunk(region, at, to);
+		at = to;
+		if (mmu_notifier_range_blockable(range))
+			cond_resched();
+	}
+	if (any)
+		vblk_pins_wake(region->pins, VBLK_PINS_DELAY);
+}
+
+static bool vblk_changes_pages(const struct mmu_notifier_range *range)
+{
+	switch (range->event) {
+	case MMU_NOTIFY_PROTECTION_VMA:
+	case MMU_NOTIFY_PROTECTION_PAGE:
+	case MMU_NOTIFY_SOFT_DIRTY:
+		return false;
+	case MMU_NOTIFY_RELEASE:
+		/* A running vring holds the mm, so no request is left. */
+		return false;
+	default:
+		return true;
+	}
+}
+
+static bool vblk_pins_invalidate(struct mmu_interval_notifier *notifier,
+				 const struct mmu_notifier_range *range,
+				 unsigned long seq)
+{
+	struct vblk_pin_region *region =
+		container_of(notifier, struct vblk_pin_region, notifier);
+
+	if (!vblk_changes_pages(range))
+		return true;
+	spin_lock(&region->pins->seq_lock);
+	mmu_interval_set_seq(notifier, seq);
+	spin_unlock(&region->pins->seq_lock);
+	vblk_distrust(region, range);
+	return true;
+}
+
+static const struct mmu_interval_notifier_ops vblk_pins_notifier_ops = {
+	.invalidate = vblk_pins_invalidate,
+};
+
+/* Returns false if the mapping changed since @seq. */
+static bool vblk_store_entries(struct vblk_pin_region *region, unsigned long at,
+			       int nr, unsigned long seq)
+{
+	struct vblk_pins *pins = region->pins;
+	int i;
+
+	spin_lock(&pins->seq_lock);
+	if (mmu_interval_read_retry(&region->notifier, seq)) {
+		spin_unlock(&pins->seq_lock);
+		return false;
+	}
+	for (i = 0; i < nr; i++)
+		/* The data path goes on from there without a lock. */
+		smp_store_release(&region->entries[at + i],
+				  (unsigned long)pins->batch[i] |
+				  VBLK_PIN_TRUSTED);
+	spin_unlock(&pins->seq_lock);
+	return true;
+}
+
+/*
+ * Pins up to a chunk of pages, whose entries are 0.  Returns how many of them are
+ * dealt with; those whose mapping does not keep still are left to be looked up.
+ */
+static int vblk_pin_some(struct vblk_pin_region *region, unsigned long at, int nr,
+			 unsigned int flags)
+{
+	struct vblk_pins *pins = region->pins;
+	unsigned int tries;
+	unsigned long seq;
+	int got = 0;
+
+	lockdep_assert_held(&pins->lock);
+	for (tries = 0; tries < VBLK_PINS_TRIES; tries++) {
+		seq = mmu_interval_read_begin(&region->notifier);
+		got = pin_user_pages_fast(region->start + at * PAGE_SIZE, nr,
+					  FOLL_WRITE | FOLL_LONGTERM | flags,
+					  pins->batch);
+		if (got <= 0 || vblk_store_entries(region, at, got, seq))
+			break;
+		unpin_user_pages(pins->batch, got);
+	}
+	return got;
+}
+
+/* Unpins the entries of a chunk that have @bits, or all if these are 0. */
+static void vblk_unpin_chunk(struct vblk_pin_region *region, unsigned long chunk,
+			     unsigned long bits)
+{
+	unsigned long at, end = vblk_chunk_end(region, chunk);
+	struct vblk_pins *pins = region->pins;
+	unsigned int nr = 0;
+
+	for (at = chunk * VBLK_PIN_CHUNK; at < end; at++) {
+		unsigned long entry = READ_ONCE(region->entries[at]);
+
+		if (!entry || (entry & bits) != bits)
+			continue;
+		WRITE_ONCE(region->entries[at], 0);
+		pins->batch[nr++] = vblk_page_of(entry);
+	}
+	unpin_user_pages_dirty_lock(pins->batch, nr, true);
+	cond_resched();
+}
+
+static bool vblk_mark_old_of(struct vblk_pin_region *region, unsigned long chunk)
+{
+	unsigned long at, end = vblk_chunk_end(region, chunk);
+	bool any = false;
+
+	for (at = chunk * VBLK_PIN_CHUNK; at < end; at++) {
+		unsigned long entry = READ_ONCE(region->entries[at]);
+
+		if (!entry || entry & VBLK_PIN_TRUSTED)
+			continue;
+		WRITE_ONCE(region->entries[at], entry | VBLK_PIN_OLD);
+		any = true;
+	}
+	return any;
+}
+
+static bool vblk_mark_old(struct vblk_pins *pins)
+{
+	unsigned long chunk;
+	bool any = false;
 	unsigned int i;
 
 	for (i = 0; i < pins->nr_regions; i++) {
 		struct vblk_pin_region *region = &pins->regions[i];
 
-		if (!region->pages)
-			continue;
-		unpin_user_pages_dirty_lock(region->pages, region->nr_pages,
-					    true);
-		kvfree(region->pages);
+		for_each_set_bit(chunk, region->hit, vblk_chunks_of(region)) {
+			clear_bit(chunk, region->hit);
+			/* Pairs with the barrier in vblk_distrust_chunk(). */
+			smp_mb__after_atomic();
+			if (vblk_mark_old_of(region, chunk)) {
+				__set_bit(chunk, region->old);
+				any = true;
+			}
+			cond_resched();
+		}
 	}
+	return any;
+}
+
+static void vblk_unpin_old(struct vblk_pins *pins)
+{
+	unsigned long chunk;
+	unsigned int i;
+
+	for (i = 0; i < pins->nr_regions; i++) {
+		struct vblk_pin_region *region = &pins->regions[i];
+
+		for_each_set_bit(chunk, region->old, vblk_chunks_of(region)) {
+			__clear_bit(chunk, region->old);
+			vblk_unpin_chunk(region, chunk, VBLK_PIN_OLD);
+		}
+	}
+}
+
+static unsigned int vblk_nr_vrings(struct vblk_dev *dev)
+{
+	/* Pairs with the release in add_vring(). */
+	return smp_load_acquire(&dev->base.vdev.nvqs);
+}
+
+/*
+ * A round that looked at entries before they were marked holds its vring's mutex,
+ * or has released it: its requests were taken no later than now.  Rounds that begin
+ * after find the marks.
+ */
+static void vblk_set_cutoff(struct vblk_pins *pins)
+{
+	struct vblk_dev *dev = pins->dev;
+	unsigned int i;
+
+	for (i = 0; i < vblk_nr_vrings(dev); i++) {
+		mutex_lock(&dev->base.vrings[i]->vq.mutex);
+		mutex_unlock(&dev->base.vrings[i]->vq.mutex);
+	}
+	pins->cutoff = ktime_get_ns();
+}
+
+static bool vblk_uses_old(struct vserve_vring *vring, u64 cutoff)
+{
+	struct vserve_req *req;
+	bool found = false;
+	unsigned int i;
+
+	mutex_lock(&vring->vq.mutex);
+	for (i = 0; i < vring->nr_reqs && !found; i++) {
+		req = vserve_slot(vring, i);
+		/* Pairs with the release in unhold_guest(). */
+		found = smp_load_acquire(&req->hold) == VBLK_HOLD_TABLE &&
+			req->taken_ns <= cutoff;
+	}
+	mutex_unlock(&vring->vq.mutex);
+	return found;
+}
+
+static bool vblk_any_uses_old(struct vblk_pins *pins)
+{
+	struct vblk_dev *dev = pins->dev;
+	unsigned int i;
+
+	for (i = 0; i < vblk_nr_vrings(dev); i++)
+		if (vblk_uses_old(dev->base.vrings[i], pins->cutoff))
+			return true;
+	return false;
+}
+
+/* Not to fault: a page that the guest has given away is not to come back. */
+static void vblk_repin_chunk(struct vblk_pin_region *region, unsigned long chunk)
+{
+	unsigned long at = chunk * VBLK_PIN_CHUNK;
+	unsigned long end = vblk_chunk_end(region, chunk);
+
+	while (at < end) {
+		unsigned long to = at;
+		int got;
+
+		while (to < end && !READ_ONCE(region->entries[to]))
+			to++;
+		if (to == at) {
+			at++;
+			continue;
+		}
+		got = vblk_pin_some(region, at, to - at, FOLL_NOFAULT);
+		at += max(got, 1);
+		cond_resched();
+	}
+}
+
+/* Returns whether there is more to do. */
+static bool vblk_repin_wanted(struct vblk_pins *pins)
+{
+	unsigned int left = VBLK_PINS_AT_ONCE, i;
+	unsigned long chunk;
+
+	for (i = 0; i < pins->nr_regions; i++) {
+		struct vblk_pin_region *region = &pins->regions[i];
+
+		for_each_set_bit(chunk, region->wanted, vblk_chunks_of(region)) {
+			if (!left--)
+				return true;
+			clear_bit(chunk, region->wanted);
+			vblk_repin_chunk(region, chunk);
+		}
+	}
+	return false;
+}
+
+static bool vblk_repin(struct vblk_pins *pins)
+{
+	struct mem_cgroup *memcg;
+	bool more;
+
+	/* A vring that runs has it, too. */
+	if (!mmget_not_zero(pins->mm))
+		return false;
+	memcg = vserve_charge_owner(&pins->dev->base);
+	kthread_use_mm(pins->mm);
+	more = vblk_repin_wanted(pins);
+	kthread_unuse_mm(pins->mm);
+	vserve_charge_end(memcg);
+	mmput(pins->mm);
+	return more;
+}
+
+static void vblk_pins_work(struct work_struct *work)
+{
+	struct vblk_pins *pins = container_of(to_delayed_work(work),
+					      struct vblk_pins, work);
+	bool more = false;
+
+	mutex_lock(&pins->lock);
+	if (!pins->waiting && vblk_mark_old(pins)) {
+		vblk_set_cutoff(pins);
+		pins->waiting = true;
+	}
+	if (pins->waiting && !vblk_any_uses_old(pins)) {
+		vblk_unpin_old(pins);
+		pins->waiting = false;
+		/* More may have been hit in the meantime. */
+		more = true;
+	}
+	more |= vblk_repin(pins);
+	if (pins->waiting)
+		vblk_pins_wake(pins, VBLK_PINS_RECHECK);
+	else if (more)
+		vblk_pins_wake(pins, VBLK_PINS_DELAY);
+	mutex_unlock(&pins->lock);
+}
+
+/**
+ * vblk_pins_want - a request missed an entry
+ * @region: of the table
+ * @at: which
+ *
+ * From a round; the worker pins it, and those around it, again.
+ */
+void vblk_pins_want(struct vblk_pin_region *region, unsigned long at)
+{
+	unsigned long chunk = at / VBLK_PIN_CHUNK;
+
+	if (!test_bit(chunk, region->wanted) &&
+	    !test_and_set_bit(chunk, region->wanted))
+		vblk_pins_wake(region->pins, VBLK_PINS_DELAY);
+}
+
+static void vblk_free_region(struct vblk_pin_region *region)
+{
+	unsigned long chunk;
+
+	for (chunk = 0; region->followed && chunk < vblk_chunks_of(region); chunk++)
+		vblk_unpin_chunk(region, chunk, 0);
+	kvfree(region->entries);
+	kvfree(region->hit);
+	kvfree(region->old);
+	kvfree(region->wanted);
+}
+
+static void vblk_pins_free(struct kref *ref)
+{
+	struct vblk_pins *pins = container_of(ref, struct vblk_pins, ref);
+	unsigned int i;
+
+	for (i = 0; i < pins->nr_regions; i++)
+		if (pins->regions[i].followed)
+			mmu_interval_notifier_remove(&pins->regions[i].notifier);
+	/* It was the notifiers and requests that queued it. */
+	cancel_delayed_work_sync(&pins->work);
+	for (i = 0; i < pins->nr_regions; i++)
+		vblk_free_region(&pins->regions[i]);
 	account_locked_vm(pins->mm, pins->accounted, false);
 	mmdrop(pins->mm);
 	kvfree(pins);
@@ -36,38 +465,43 @@ static void free_pins(struct kref *ref)
 void vblk_pins_put(struct vblk_pins *pins)
 {
 	if (pins)
-		kref_put(&pins->ref, free_pins);
+		kref_put(&pins->ref, vblk_pins_free);
 }
 
-static int pin_region(struct vblk_pins *pins, const struct vhost_iotlb_map *map)
+/* The size is the owner's word; an absurd one is no reason to warn. */
+static void *vblk_alloc_zeroed(unsigned long nr, size_t size)
 {
-	struct vblk_pin_region *region = &pins->regions[pins->nr_regions];
-	unsigned long nr = (offset_in_page(map->addr) + map->size +
-			    PAGE_SIZE - 1) >> PAGE_SHIFT;
+	gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_NOWARN | __GFP_ZERO;
+	size_t bytes = array_size(nr, size);
+
+	/* A terabyte has as many entries as kvmalloc() gives. */
+	return bytes > INT_MAX ? __vmalloc(bytes, gfp) : kvmalloc(bytes, gfp);
+}
+
+static int vblk_alloc_region(struct vblk_pin_region *region)
+{
+	unsigned long longs = BITS_TO_LONGS(vblk_chunks_of(region));
+
+	region->entries = vblk_alloc_zeroed(region->nr_pages, sizeof(long));
+	region->hit = vblk_alloc_zeroed(longs, sizeof(long));
+	region->old = vblk_alloc_zeroed(longs, sizeof(long));
+	region->wanted = vblk_alloc_zeroed(longs, sizeof(long));
+	if (!region->entries || !region->hit || !region->old || !region->wanted)
+		return -ENOMEM;
+	return 0;
+}
+
+static int vblk_pin_pages(struct vblk_pin_region *region)
+{
 	unsigned long done = 0;
 	int r;
 
-	r = account_locked_vm(pins->mm, nr, true);
-	if (r)
-		return r;
-	pins->accounted += nr;
-	/* The size is the owner's word; an absurd one is no reason to warn. */
-	region->pages = kvmalloc_array(nr, sizeof(*region->pages),
-				       GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
-	if (!region->pages)
-		return -ENOMEM;
-	region->start = map->addr & PAGE_MASK;
-	pins->nr_regions++;
-
-	while (done < nr) {
-		r = pin_user_pages_fast(region->start + done * PAGE_SIZE,
-					min(nr - done, 1024UL),
-					FOLL_WRITE | FOLL_LONGTERM,
-					region->pages + done);
+	while (done < region->nr_pages) {
+		r = vblk_pin_some(region, done, min(region->nr_pages - done,
+						    (unsigned long)VBLK_PIN_CHUNK), 0);
 		if (r <= 0)
 			return r ?: -EFAULT;
 		done += r;
-		region->nr_pages = done;
 		if (fatal_signal_pending(current))
 			return -EINTR;
 		cond_resched();
@@ -75,32 +509,120 @@ static int pin_region(struct vblk_pins *pins, const struct vhost_iotlb_map *map)
 	return 0;
 }
 
-/**
- * vblk_pin_table - pin all memory of the device's table
- * @vdev: its mutex is held, by its owner
- */
-struct vblk_pins *vblk_pin_table(struct vhost_dev *vdev)
+static unsigned long vblk_pages_of_map(const struct vhost_iotlb_map *map)
+{
+	return (offset_in_page(map->addr) + map->size + PAGE_SIZE - 1) >>
+	       PAGE_SHIFT;
+}
+
+static int vblk_pin_region(struct vblk_pins *pins, const struct vhost_iotlb_map *map)
+{
+	struct vblk_pin_region *region = &pins->regions[pins->nr_regions];
+	int r;
+
+	region->pins = pins;
+	region->start = map->addr & PAGE_MASK;
+	region->nr_pages = vblk_pages_of_map(map);
+	pins->nr_regions++;
+	r = vblk_alloc_region(region);
+	if (r)
+		return r;
+	r = mmu_interval_notifier_insert(&region->notifier, pins->mm,
+					 region->start,
+					 region->nr_pages * PAGE_SIZE,
+					 &vblk_pins_notifier_ops);
+	if (r)
+		return r;
+	region->followed = true;
+	return vblk_pin_pages(region);
+}
+
+static struct vblk_pins *vblk_pins_alloc(struct vblk_dev *dev)
 {
 	struct vhost_iotlb_map *map;
 	struct vblk_pins *pins;
 	unsigned int nr = 0;
-	int r;
 
-	list_for_each_entry(map, &vdev->umem->list, link)
+	list_for_each_entry(map, &dev->base.vdev.umem->list, link)
 		nr++;
 	pins = kvzalloc(struct_size(pins, regions, nr), GFP_KERNEL_ACCOUNT);
 	if (!pins)
-		return ERR_PTR(-ENOMEM);
+		return NULL;
 	kref_init(&pins->ref);
-	pins->mm = vdev->mm;
+	mutex_init(&pins->lock);
+	spin_lock_init(&pins->seq_lock);
+	INIT_DELAYED_WORK(&pins->work, vblk_pins_work);
+	pins->dev = dev;
+	pins->mm = dev->base.vdev.mm;
 	mmgrab(pins->mm);
+	return pins;
+}
 
-	list_for_each_entry(map, &vdev->umem->list, link) {
-		r = pin_region(pins, map);
-		if (r) {
-			vblk_pins_put(pins);
-			return ERR_PTR(r);
-		}
+static int vblk_pin_regions(struct vblk_pins *pins)
+{
+	struct vhost_iotlb_map *map;
+	int r = 0;
+
+	mutex_lock(&pins->lock);
+	list_for_each_entry(map, &pins->dev->base.vdev.umem->list, link) {
+		r = vblk_pin_region(pins, map);
+		if (r)
+			break;
 	}
+	mutex_unlock(&pins->lock);
+	return r;
+}
+
+/* Pages beyond the old table's; the owner's limit is checked before pinning. */
+static int vblk_account_more(struct vblk_pins *pins, unsigned long total)
+{
+	struct vblk_pins *old = pins->dev->pins;
+	unsigned long had = old ? old->accounted : 0;
+	int r;
+
+	if (total <= had)
+		return 0;
+	r = account_locked_vm(pins->mm, total - had, true);
+	if (!r)
+		pins->accounted = total - had;
+	return r;
+}
+
+static void vblk_take_over_account(struct vblk_pins *pins, unsigned long total)
+{
+	struct vblk_pins *old = pins->dev->pins;
+
+	if (old) {
+		pins->accounted += old->accounted;
+		old->accounted = 0;
+	}
+	account_locked_vm(pins->mm, pins->accounted - total, false);
+	pins->accounted = total;
+}
+
+/**
+ * vblk_pin_table - pin all memory of the device's table
+ * @dev: its mutex is held, by its owner; its old pins are about to be replaced
+ */
+struct vblk_pins *vblk_pin_table(struct vblk_dev *dev)
+{
+	struct vblk_pins *pins = vblk_pins_alloc(dev);
+	struct vhost_iotlb_map *map;
+	unsigned long total = 0;
+	int r;
+
+	lockdep_assert_held(&dev->base.vdev.mutex);
+	if (!pins)
+		return ERR_PTR(-ENOMEM);
+	list_for_each_entry(map, &dev->base.vdev.umem->list, link)
+		total += vblk_pages_of_map(map);
+	r = vblk_account_more(pins, total);
+	if (!r)
+		r = vblk_pin_regions(pins);
+	if (r) {
+		vblk_pins_put(pins);
+		return ERR_PTR(r);
+	}
+	vblk_take_over_account(pins, total);
 	return pins;
 }

@@ -23,11 +23,13 @@ static void vhost_poller_move(struct vhost_poller *p, bool away,
 			      const struct cpumask *mask)
 {
 	WRITE_ONCE(p->away, away);
+	/* Pairs with the barrier in crew_place(): a new thread sees @away, or we see it. */
+	smp_mb();
 	/*
 	 * Cannot fail: the thread is ours, and a CPU of the mask is online.  If
 	 * it did, the scheduler would push the thread off the dying CPU itself.
 	 */
-	set_cpus_allowed_ptr(p->task, mask);
+	set_cpus_allowed_ptr(READ_ONCE(p->task), mask);
 	vhost_poller_kick(p);
 	trace_vhost_poll_mode(p->cpu, READ_ONCE(p->mode), away);
 }
@@ -41,20 +43,28 @@ static int vhost_poll_cpu_online(unsigned int cpu, struct hlist_node *node)
 	return 0;
 }
 
+/**
+ * vhost_poll_find_elsewhere - set where a poller's threads may run besides its CPU
+ * @p: new, or its CPU goes offline
+ */
+void vhost_poll_find_elsewhere(struct vhost_poller *p)
+{
+	/* Rather not on a core that is isolated for something else. */
+	cpumask_copy(p->elsewhere, housekeeping_cpumask(HK_TYPE_DOMAIN));
+	cpumask_clear_cpu(p->cpu, p->elsewhere);
+	if (!cpumask_intersects(p->elsewhere, cpu_online_mask)) {
+		cpumask_copy(p->elsewhere, cpu_possible_mask);
+		cpumask_clear_cpu(p->cpu, p->elsewhere);
+	}
+}
+
 static int vhost_poll_cpu_offline(unsigned int cpu, struct hlist_node *node)
 {
 	struct vhost_poller *p = hlist_entry(node, struct vhost_poller, hotplug);
 
 	if (cpu != p->cpu)
 		return 0;
-
-	/* Rather not on a core that somebody isolated for something else. */
-	cpumask_copy(p->elsewhere, housekeeping_cpumask(HK_TYPE_DOMAIN));
-	cpumask_clear_cpu(cpu, p->elsewhere);
-	if (!cpumask_intersects(p->elsewhere, cpu_online_mask)) {
-		cpumask_copy(p->elsewhere, cpu_possible_mask);
-		cpumask_clear_cpu(cpu, p->elsewhere);
-	}
+	vhost_poll_find_elsewhere(p);
 	vhost_poller_move(p, true, p->elsewhere);
 	return 0;
 }

@@ -27,6 +27,11 @@ module_param_named(max_window_us, vhost_poll_max_window_us, uint, 0644);
 MODULE_PARM_DESC(max_window_us,
 		 "adaptive mode: longest time to poll for nothing (microseconds)");
 
+unsigned int vhost_poll_max_run_us = 250;
+module_param_named(max_run_us, vhost_poll_max_run_us, uint, 0644);
+MODULE_PARM_DESC(max_run_us,
+		 "longest time that a request may keep the rings, to within a factor of two (microseconds, at least 50; 0: no limit)");
+
 /* One CREATE at a time, so that a descriptor gets one poller. */
 static DEFINE_MUTEX(create_lock);
 
@@ -113,7 +118,8 @@ static long vhost_poll_get_stats(struct file *file, void __user *uarg)
 	u32 size, flags;
 	int ret;
 
-	BUILD_BUG_ON(sizeof(stats) != STATS_SIZE_VER0);
+	BUILD_BUG_ON(offsetofend(struct vhost_poll_stats, idle_window_ns) !=
+		     STATS_SIZE_VER0);
 	ret = vhost_poll_arg_size(&size, uarg, STATS_SIZE_VER0);
 	if (ret)
 		return ret;

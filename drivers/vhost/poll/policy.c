@@ -52,7 +52,7 @@
  */
 #define SLEEP_MARGINS	2
 
-/* What answers within that is always polled for. */
+/* The poller always polls for an answer that comes within that. */
 #define POLLED_FOR	(SLEEP_MIN + SLEEP_MARGINS * MARGIN_FIRST)
 
 /* Being told may add this part to a service that cannot be foreseen. */
@@ -79,7 +79,7 @@ void vhost_poll_policy_init(struct vhost_poll_policy *pol, u64 max_window,
 }
 EXPORT_SYMBOL_IF_KUNIT(vhost_poll_policy_init);
 
-/* What a window becomes after work came @gap after the work before it. */
+/* The new window, after work that came @gap after the work before it. */
 static u64 window_learn(u64 window, u64 gap, u64 max)
 {
 	if (gap > max) {

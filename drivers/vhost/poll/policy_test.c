@@ -12,7 +12,7 @@
 #define MSEC		((u64)NSEC_PER_MSEC)
 #define WINDOW		(200 * USEC)
 
-/* What a wake-up takes, and how often a spinning poller looks. */
+/* The time that a wake-up takes, and how often a spinning poller polls. */
 #define WAKEUP		(8 * USEC)
 #define TICK		(USEC / 2)
 

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The thread: rounds over its sources, sleep and wake-up, attach and detach.
+ * "The thread" is the one that has the role; crew.c has the others, and how the role
+ * passes from one to another.
  *
  * Who may touch what.  The list of sources, the mm in use, the policy and the
  * counters are the thread's alone, so a round takes no lock and no atomic
  * operation but what a source's callback takes.  Attach and detach are requests
- * that the asker leaves in @request, one at a time under @control, and waits for;
+ * that the caller leaves in @request, one at a time under @control, and waits for;
  * the thread looks there between two rounds.  That is also what makes
- * vhost_poll_detach() return only when no callback of the source runs.
+ * vhost_poll_detach() return only when no callback of the source runs, but for a
+ * @run in which a thread went to sleep and lost the role.
  *
  * Sleep and wake-up.  The thread sets @asleep, then arms its sources, then
  * sleeps until @asleep is 0 again.  A producer of work makes the work visible,
@@ -44,7 +47,7 @@
 
 #define WEIGHT_MAX	1000
 
-/* What a source of weight 100 gets in a round. */
+/* The budget of a source of weight 100 in a round. */
 #define BUDGET_100	64
 
 static void poller_drop_mm(struct vhost_poller *p)
@@ -88,10 +91,10 @@ static int source_budget(const struct vhost_poll_source *src)
 	return max(1U, READ_ONCE(src->weight) * BUDGET_100 / 100);
 }
 
-static unsigned int poller_round(struct vhost_poller *p)
+/* Returns false if the thread lost the role, and must not touch the poller any more. */
+static bool poller_round(struct vhost_poller *p, unsigned int *work)
 {
 	struct vhost_poll_source *src;
-	unsigned int work = 0;
 	int n;
 
 	list_for_each_entry(src, &p->sources, node) {
@@ -99,12 +102,14 @@ static unsigned int poller_round(struct vhost_poller *p)
 			continue;
 		n = src->ops->poll(src, source_budget(src));
 		if (n > 0)
-			work += n;
+			*work += n;
+		if (src->waiting && !vhost_crew_run(p, src, work))
+			return false;
 	}
-	return work;
+	return true;
 }
 
-/* What is outstanding; @all: also what somebody will tell us of. */
+/* Requests in flight; @all: also those whose end a source will report. */
 static void poller_outlook(struct vhost_poller *p, bool all, u64 now,
 			   struct vhost_poll_outlook *out)
 {
@@ -334,20 +339,17 @@ static void poller_serve_request(struct vhost_poller *p)
 	complete(&req->done);
 }
 
-static int vhost_poller_thread(void *data)
+/* Until the poller ends or the role is lost. */
+static void poller_poll(struct vhost_poller *p)
 {
-	struct vhost_poller *p = data;
 	unsigned int work;
-
-	p->clock = ktime_get_ns();
-	vhost_poll_policy_init(&p->policy,
-			       NSEC_PER_USEC * READ_ONCE(vhost_poll_max_window_us),
-			       p->clock);
 
 	while (!kthread_should_stop()) {
 		if (unlikely(READ_ONCE(p->request)))
 			poller_serve_request(p);
-		work = poller_round(p);
+		work = 0;
+		if (!poller_round(p, &work))
+			return;
 		poller_account(p, work);
 		if (work)
 			poller_worked(p);
@@ -357,6 +359,15 @@ static int vhost_poller_thread(void *data)
 		cond_resched_tasks_rcu_qs();
 	}
 	poller_drop_mm(p);
+}
+
+/* The life of a thread: it polls whenever it has the role. */
+int vhost_poller_thread(void *data)
+{
+	struct poller_hand *hand = data;
+
+	while (vhost_crew_wait(hand))
+		poller_poll(hand->p);
 	return 0;
 }
 
@@ -373,7 +384,7 @@ void vhost_poller_kick(struct vhost_poller *p)
 	/* Before it can run, even where another one wakes it. */
 	WRITE_ONCE(p->told_at, ktime_get_ns());
 	if (xchg(&p->asleep, 0))
-		wake_up_process(p->task);
+		wake_up_process(READ_ONCE(p->task));
 }
 
 /**
@@ -435,7 +446,8 @@ EXPORT_SYMBOL_GPL(vhost_poll_attach);
  * vhost_poll_detach - end the polling of a source
  * @src: attached or not
  *
- * May sleep.  When it returns no callback of @src runs nor will run.
+ * May sleep.  When it returns no callback of @src will be called again.  A thread that
+ * lost the role may still be in @run, see vhost_poll_settle().
  */
 void vhost_poll_detach(struct vhost_poll_source *src)
 {
@@ -486,6 +498,8 @@ void vhost_poller_stats(struct vhost_poller *p, struct vhost_poll_stats *st)
 	st->busy_ns = READ_ONCE(c->busy_ns);
 	st->poll_ns = READ_ONCE(c->poll_ns);
 	st->idle_window_ns = READ_ONCE(p->policy.idle_window);
+	st->hot = READ_ONCE(c->hot);
+	st->handoffs = READ_ONCE(c->handoffs);
 	do {
 		seq = read_seqcount_begin(&p->sleep_seq);
 		st->sleep_ns = p->sleep_ns;
@@ -506,7 +520,7 @@ static void vhost_poller_free_rcu(struct rcu_head *rcu)
 {
 	struct vhost_poller *p = container_of(rcu, struct vhost_poller, rcu);
 
-	put_task_struct(p->task);
+	vhost_crew_free(p);
 	vhost_poller_free(p);
 }
 
@@ -525,11 +539,15 @@ static struct vhost_poller *vhost_poller_alloc(struct file *file,
 	p->file = file;
 	p->cpu = arg->cpu;
 	p->mode = arg->mode;
+	vhost_poll_find_elsewhere(p);
 	p->away = true;
 	strscpy(p->name, arg->name, sizeof(p->name));
 	mutex_init(&p->control);
 	seqcount_init(&p->sleep_seq);
 	INIT_LIST_HEAD(&p->sources);
+	vhost_poll_policy_init(&p->policy,
+			       NSEC_PER_USEC * READ_ONCE(vhost_poll_max_window_us),
+			       ktime_get_ns());
 	return p;
 }
 
@@ -549,17 +567,9 @@ struct vhost_poller *vhost_poller_create(struct file *file,
 	if (!p)
 		return ERR_PTR(-ENOMEM);
 
-	p->task = kthread_create_on_node(vhost_poller_thread, p,
-					 cpu_to_node(p->cpu),
-					 "vhost-poll/%u-%s", p->cpu, p->name);
-	if (IS_ERR(p->task)) {
-		ret = PTR_ERR(p->task);
+	ret = vhost_crew_init(p);
+	if (ret)
 		goto err_free;
-	}
-	get_task_struct(p->task);
-	/* Nobody else may move it. */
-	kthread_bind(p->task, p->cpu);
-
 	ret = vhost_poll_hotplug_add(p);
 	if (ret)
 		goto err_stop;
@@ -567,13 +577,14 @@ struct vhost_poller *vhost_poller_create(struct file *file,
 		ret = -ENODEV;
 		goto err_hotplug;
 	}
-	wake_up_process(p->task);
+	vhost_crew_start(p);
 	return p;
 
 err_hotplug:
 	vhost_poll_hotplug_remove(p);
 err_stop:
-	kthread_stop_put(p->task);
+	vhost_crew_stop(p);
+	vhost_crew_free(p);
 err_free:
 	vhost_poller_free(p);
 	return ERR_PTR(ret);
@@ -583,6 +594,6 @@ err_free:
 void vhost_poller_destroy(struct vhost_poller *p)
 {
 	vhost_poll_hotplug_remove(p);
-	kthread_stop(p->task);
+	vhost_crew_stop(p);
 	call_rcu(&p->rcu, vhost_poller_free_rcu);
 }

@@ -8,12 +8,11 @@
 #include <linux/tracepoint.h>
 
 struct vblk_req;
-struct vblk_vring;
 
 /* Type and place are from the guest's header; bytes are known once mapped. */
 DECLARE_EVENT_CLASS(vhost_blk_req,
-	TP_PROTO(const struct vblk_req *req),
-	TP_ARGS(req),
+	TP_PROTO(const struct vblk_req *req, u8 status),
+	TP_ARGS(req, status),
 	TP_STRUCT__entry(
 		__field(int,	dev)
 		__field(u32,	vring)
@@ -24,13 +23,13 @@ DECLARE_EVENT_CLASS(vhost_blk_req,
 		__field(u8,	status)
 	),
 	TP_fast_assign(
-		__entry->dev = req->vring->dev->id;
-		__entry->vring = req->vring->index;
-		__entry->head = req->head;
+		__entry->dev = req->base.vring->dev->id;
+		__entry->vring = req->base.vring->index;
+		__entry->head = req->base.head;
 		__entry->type = req->type;
 		__entry->sector = req->sector;
-		__entry->bytes = req->bytes;
-		__entry->status = req->status;
+		__entry->bytes = req->base.bytes;
+		__entry->status = status;
 	),
 	TP_printk("dev=%d vring=%u head=%u type=%u sector=%llu bytes=%u status=%u",
 		  __entry->dev, __entry->vring, __entry->head, __entry->type,
@@ -39,15 +38,15 @@ DECLARE_EVENT_CLASS(vhost_blk_req,
 
 /* a request was taken from the available ring */
 DEFINE_EVENT(vhost_blk_req, vhost_blk_arrive,
-	TP_PROTO(const struct vblk_req *req), TP_ARGS(req));
+	TP_PROTO(const struct vblk_req *req, u8 status), TP_ARGS(req, status));
 
 /* the backend, or a worker, is done with it */
 DEFINE_EVENT(vhost_blk_req, vhost_blk_backend_done,
-	TP_PROTO(const struct vblk_req *req), TP_ARGS(req));
+	TP_PROTO(const struct vblk_req *req, u8 status), TP_ARGS(req, status));
 
 /* it goes back to the guest with this status, whoever answered it */
 DEFINE_EVENT(vhost_blk_req, vhost_blk_finish,
-	TP_PROTO(const struct vblk_req *req), TP_ARGS(req));
+	TP_PROTO(const struct vblk_req *req, u8 status), TP_ARGS(req, status));
 
 /* a command goes to the backend; engine is enum vhost_blk_engine */
 TRACE_EVENT(vhost_blk_submit,
@@ -65,9 +64,9 @@ TRACE_EVENT(vhost_blk_submit,
 		__field(u32,	hctx)
 	),
 	TP_fast_assign(
-		__entry->dev = req->vring->dev->id;
-		__entry->vring = req->vring->index;
-		__entry->head = req->head;
+		__entry->dev = req->base.vring->dev->id;
+		__entry->vring = req->base.vring->index;
+		__entry->head = req->base.head;
 		__entry->type = req->type;
 		__entry->sector = req->sector;
 		__entry->bytes = req->cmd_bytes;
@@ -80,58 +79,6 @@ TRACE_EVENT(vhost_blk_submit,
 		  __entry->sector, __entry->bytes, __entry->reqs,
 		  __entry->engine, (int)__entry->hctx)
 );
-
-DECLARE_EVENT_CLASS(vhost_blk_vring,
-	TP_PROTO(const struct vblk_vring *vring, unsigned int value),
-	TP_ARGS(vring, value),
-	TP_STRUCT__entry(
-		__field(int,	dev)
-		__field(u32,	vring)
-		__field(u32,	value)
-	),
-	TP_fast_assign(
-		__entry->dev = vring->dev->id;
-		__entry->vring = vring->index;
-		__entry->value = value;
-	),
-	TP_printk("dev=%d vring=%u count=%u", __entry->dev, __entry->vring,
-		  __entry->value)
-);
-
-/* the used ring was moved on by so many */
-DEFINE_EVENT(vhost_blk_vring, vhost_blk_used,
-	TP_PROTO(const struct vblk_vring *vring, unsigned int value),
-	TP_ARGS(vring, value));
-
-/* the guest is interrupted; the value is the used index */
-DEFINE_EVENT_PRINT(vhost_blk_vring, vhost_blk_notify,
-	TP_PROTO(const struct vblk_vring *vring, unsigned int value),
-	TP_ARGS(vring, value),
-	TP_printk("dev=%d vring=%u used=%u", __entry->dev, __entry->vring,
-		  __entry->value));
-
-TRACE_DEFINE_ENUM(VBLK_BAD_CHAIN);
-TRACE_DEFINE_ENUM(VBLK_NO_STATUS);
-TRACE_DEFINE_ENUM(VBLK_HEAD_TWICE);
-TRACE_DEFINE_ENUM(VBLK_NO_USED_RING);
-
-/* the guest did what a driver must not; the value is enum vblk_malformed */
-DEFINE_EVENT_PRINT(vhost_blk_vring, vhost_blk_malformed,
-	TP_PROTO(const struct vblk_vring *vring, unsigned int value),
-	TP_ARGS(vring, value),
-	TP_printk("dev=%d vring=%u what=%s", __entry->dev, __entry->vring,
-		  __print_symbolic(__entry->value,
-				   { VBLK_BAD_CHAIN, "bad chain" },
-				   { VBLK_NO_STATUS, "no status" },
-				   { VBLK_HEAD_TWICE, "head twice" },
-				   { VBLK_NO_USED_RING, "no used ring" })));
-
-/* a vring goes to its worker (1), or comes back to its poller (0) */
-DEFINE_EVENT_PRINT(vhost_blk_vring, vhost_blk_mode,
-	TP_PROTO(const struct vblk_vring *vring, unsigned int value),
-	TP_ARGS(vring, value),
-	TP_printk("dev=%d vring=%u worker=%u", __entry->dev, __entry->vring,
-		  __entry->value));
 
 #endif /* _TRACE_VHOST_BLK_H */
 

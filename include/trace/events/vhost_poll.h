@@ -68,6 +68,24 @@ TRACE_EVENT(vhost_poll_wake,
 		  __entry->timed ? "timer" : "event", __entry->slept_ns)
 );
 
+/* A request slept or took too long in the polling thread; another one polls from now on. */
+TRACE_EVENT(vhost_poll_handoff,
+	TP_PROTO(unsigned int cpu, pid_t from, pid_t to),
+	TP_ARGS(cpu, from, to),
+	TP_STRUCT__entry(
+		__field(unsigned int,	cpu)
+		__field(pid_t,		from)
+		__field(pid_t,		to)
+	),
+	TP_fast_assign(
+		__entry->cpu	= cpu;
+		__entry->from	= from;
+		__entry->to	= to;
+	),
+	TP_printk("poller=%u from=%d to=%d", __entry->cpu, __entry->from,
+		  __entry->to)
+);
+
 #endif /* _TRACE_VHOST_POLL_H */
 
 #include <trace/define_trace.h>

@@ -2,12 +2,13 @@
 /*
  * /dev/vhost-blk: a virtio-blk device served by the kernel.  The base vhost
  * ioctls (linux/vhost.h: owner, features, memory table, vrings, kick and call
- * descriptors) apply as everywhere; these add the backend, the pollers and
- * what can be read back.
+ * descriptors) apply as everywhere, and those of linux/vhost_serve.h for vrings;
+ * these add the backend and what can be read back.
  *
  * The order is: VHOST_SET_OWNER, VHOST_BLK_SET_BACKEND, VHOST_SET_FEATURES,
  * VHOST_SET_MEM_TABLE, for each vring its base ioctls and
- * VHOST_BLK_SET_VRING, then VHOST_BLK_START / VHOST_BLK_STOP for each vring.
+ * VHOST_SERVE_SET_VRING, then VHOST_SERVE_START / VHOST_SERVE_STOP for each vring,
+ * see linux/vhost_serve.h.
  *
  * Structures carry their size as in linux/vhost_poll.h.
  */
@@ -16,12 +17,12 @@
 
 #include <linux/ioctl.h>
 #include <linux/types.h>
+#include <linux/vhost_serve.h>
 
-#define VHOST_BLK_IOC	0xAF	/* VHOST_VIRTIO; 0xB0 to 0xBF are ours */
+#define VHOST_BLK_IOC	0xAF	/* VHOST_VIRTIO; 0xD0 to 0xDF are ours */
 
-#define VHOST_BLK_MAX_VRINGS	64
 #define VHOST_BLK_SERIAL_LEN	20
-#define VHOST_BLK_HCTX_AUTO	(~0U)
+#define VHOST_BLK_HCTX_AUTO	VHOST_SERVE_TARGET_AUTO
 
 enum vhost_blk_engine {
 	VHOST_BLK_ENGINE_AUTO	= 0,
@@ -101,24 +102,6 @@ struct vhost_blk_info {
 };
 
 /**
- * struct vhost_blk_vring - VHOST_BLK_SET_VRING: who serves a vring, and where to
- * @size: sizeof(struct vhost_blk_vring)
- * @index: the vring
- * @poller_fd: a /dev/vhost-poll descriptor
- * @hctx: hardware context, or VHOST_BLK_HCTX_AUTO
- * @weight: share of the poller's round, 1 to 1000; 0 is the default 100
- * @pad: 0
- */
-struct vhost_blk_vring {
-	__u32	size;
-	__u32	index;
-	__s32	poller_fd;
-	__u32	hctx;
-	__u32	weight;
-	__u32	pad;
-};
-
-/**
  * struct vhost_blk_cache - VHOST_BLK_SET_CACHE
  * @size: sizeof(struct vhost_blk_cache)
  * @writeback: 1: a write is done when the backend says so, the guest flushes;
@@ -128,8 +111,6 @@ struct vhost_blk_cache {
 	__u32	size;
 	__u32	writeback;
 };
-
-#define VHOST_BLK_HIST_BUCKETS	32
 
 /*
  * struct vhost_blk_stats - VHOST_BLK_GET_STATS: counters of one vring
@@ -177,16 +158,12 @@ struct vhost_blk_stats {
 	__u64	punted;
 	__u64	kicks;
 	__u64	calls;
-	__u64	latency[VHOST_BLK_HIST_BUCKETS];
+	__u64	latency[VHOST_SERVE_HIST_BUCKETS];
 };
 
-#define VHOST_BLK_SET_BACKEND	_IOW(VHOST_BLK_IOC, 0xB0, struct vhost_blk_backend)
-#define VHOST_BLK_GET_INFO	_IOWR(VHOST_BLK_IOC, 0xB1, struct vhost_blk_info)
-#define VHOST_BLK_SET_VRING	_IOW(VHOST_BLK_IOC, 0xB2, struct vhost_blk_vring)
-#define VHOST_BLK_SET_CACHE	_IOW(VHOST_BLK_IOC, 0xB3, struct vhost_blk_cache)
-#define VHOST_BLK_GET_STATS	_IOWR(VHOST_BLK_IOC, 0xB4, struct vhost_blk_stats)
-/* the argument is the vring's index; STOP returns when nothing is in flight */
-#define VHOST_BLK_START		_IO(VHOST_BLK_IOC, 0xB5)
-#define VHOST_BLK_STOP		_IO(VHOST_BLK_IOC, 0xB6)
+#define VHOST_BLK_SET_BACKEND	_IOW(VHOST_BLK_IOC, 0xD0, struct vhost_blk_backend)
+#define VHOST_BLK_GET_INFO	_IOWR(VHOST_BLK_IOC, 0xD1, struct vhost_blk_info)
+#define VHOST_BLK_SET_CACHE	_IOW(VHOST_BLK_IOC, 0xD2, struct vhost_blk_cache)
+#define VHOST_BLK_GET_STATS	_IOWR(VHOST_BLK_IOC, 0xD3, struct vhost_blk_stats)
 
 #endif /* _UAPI_LINUX_VHOST_BLK_H */

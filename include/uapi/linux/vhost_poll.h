@@ -82,6 +82,10 @@ struct vhost_poll_set_mode {
  * @poll_ns: time in rounds that found nothing
  * @sleep_ns: time asleep
  * @idle_window_ns: how long it polls without work now before it sleeps
+ * @hot: requests that may sleep, carried out by the polling thread without losing the
+ *	rings
+ * @handoffs: requests that slept or took too long there, so that another thread polls
+ *	since
  */
 struct vhost_poll_stats {
 	__u32	size;
@@ -100,6 +104,8 @@ struct vhost_poll_stats {
 	__u64	poll_ns;
 	__u64	sleep_ns;
 	__u64	idle_window_ns;
+	__u64	hot;
+	__u64	handoffs;
 };
 
 #define VHOST_POLL_CREATE	_IOW(VHOST_POLL_IOC, 0xA0, struct vhost_poll_create)

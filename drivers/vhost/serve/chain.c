@@ -4,39 +4,43 @@
  *
  * Not vhost_get_vq_desc(): what that reads for one chain is bounded by what
  * the guest set up, and a ring full of tables of 65,536 empty descriptors each
- * is one chain to it.  Here a chain has VBLK_MAX_CHAIN descriptors at most,
+ * is one chain to it.  Here a chain has VSERVE_MAX_CHAIN descriptors at most,
  * wherever they are, and those read count in the round.  It also follows
  * @next in an indirect table, which need not be in order (virtio 1.2, 2.7.5.3).
  *
  * Guest addresses are looked up in vq->umem, which only changes under the
  * vring's mutex.
  */
+#include <linux/export.h>
 #include <linux/uaccess.h>
 #include <linux/vhost_iotlb.h>
 
-#include "blk.h"
+#include "serve.h"
 
 /*
- * struct reader - a chain being read
+ * struct vserve_reader - a chain being read
  * @data: the mapping of the last buffer; most are in one
  * @table: the mapping of the last descriptor of a table
  * @out: @in: buffers found, in elements of vq->iov
+ * @out_len: @in_len: their bytes
  * @nr: descriptors read
- * @seek: only find @status, the last byte to be written; see vblk_find_status()
+ * @seek: only find @last, the last byte to be written; see vserve_last_byte()
  */
-struct reader {
+struct vserve_reader {
 	struct vhost_virtqueue *vq;
 	const struct vhost_iotlb_map *data;
 	const struct vhost_iotlb_map *table;
 	unsigned int out;
 	unsigned int in;
+	size_t out_len;
+	size_t in_len;
 	unsigned int nr;
 	bool seek;
-	void __user *status;
+	void __user *last;
 };
 
 static const struct vhost_iotlb_map *
-find(struct reader *rd, const struct vhost_iotlb_map **last, u64 addr)
+vserve_find(struct vserve_reader *rd, const struct vhost_iotlb_map **last, u64 addr)
 {
 	const struct vhost_iotlb_map *map = *last;
 
@@ -45,23 +49,27 @@ find(struct reader *rd, const struct vhost_iotlb_map **last, u64 addr)
 	return *last;
 }
 
-static void __user *user_addr(const struct vhost_iotlb_map *map, u64 addr)
+static void __user *vserve_user_addr(const struct vhost_iotlb_map *map, u64 addr)
 {
 	return (void __user *)(unsigned long)(map->addr + addr - map->start);
 }
 
 /* Of @len bytes at @addr, those in @map; in a form that cannot wrap. */
-static size_t part_of(const struct vhost_iotlb_map *map, u64 addr, size_t len)
+static size_t vserve_part_of(const struct vhost_iotlb_map *map, u64 addr, size_t len)
 {
 	return min_t(u64, len - 1, map->last - addr) + 1;
 }
 
-static int add_buffer(struct reader *rd, u64 addr, size_t len, bool write)
+static int vserve_add_buffer(struct vserve_reader *rd, u64 addr, size_t len, bool write)
 {
 	int access = write ? VHOST_ACCESS_WO : VHOST_ACCESS_RO;
 
+	if (write)
+		rd->in_len += len;
+	else
+		rd->out_len += len;
 	while (len) {
-		const struct vhost_iotlb_map *map = find(rd, &rd->data, addr);
+		const struct vhost_iotlb_map *map = vserve_find(rd, &rd->data, addr);
 		unsigned int at = rd->out + rd->in;
 		size_t now;
 
@@ -71,8 +79,8 @@ static int add_buffer(struct reader *rd, u64 addr, size_t len, bool write)
 			return -EPERM;
 		if (at == ARRAY_SIZE(rd->vq->iov))
 			return -ENOBUFS;
-		now = part_of(map, addr, len);
-		rd->vq->iov[at].iov_base = user_addr(map, addr);
+		now = vserve_part_of(map, addr, len);
+		rd->vq->iov[at].iov_base = vserve_user_addr(map, addr);
 		rd->vq->iov[at].iov_len = now;
 		if (write)
 			rd->in++;
@@ -84,13 +92,13 @@ static int add_buffer(struct reader *rd, u64 addr, size_t len, bool write)
 	return 0;
 }
 
-static bool has_flag(struct reader *rd, const struct vring_desc *desc, u16 flag)
+static bool vserve_has_flag(struct vserve_reader *rd, const struct vring_desc *desc, u16 flag)
 {
 	return desc->flags & cpu_to_vhost16(rd->vq, flag);
 }
 
 /* Of what may be written this is the last so far, wherever it is. */
-static void seek_status(struct reader *rd, const struct vring_desc *desc)
+static void vserve_seek_last(struct vserve_reader *rd, const struct vring_desc *desc)
 {
 	u64 addr = vhost64_to_cpu(rd->vq, desc->addr);
 	u32 len = vhost32_to_cpu(rd->vq, desc->len);
@@ -99,40 +107,40 @@ static void seek_status(struct reader *rd, const struct vring_desc *desc)
 	if (!len)
 		return;
 	addr += len - 1;
-	map = find(rd, &rd->data, addr);
-	rd->status = map && map->perm & VHOST_ACCESS_WO ?
-		user_addr(map, addr) : NULL;
+	map = vserve_find(rd, &rd->data, addr);
+	rd->last = map && map->perm & VHOST_ACCESS_WO ?
+		vserve_user_addr(map, addr) : NULL;
 }
 
-static int add_desc(struct reader *rd, const struct vring_desc *desc)
+static int vserve_add_desc(struct vserve_reader *rd, const struct vring_desc *desc)
 {
-	bool write = has_flag(rd, desc, VRING_DESC_F_WRITE);
+	bool write = vserve_has_flag(rd, desc, VRING_DESC_F_WRITE);
 
 	if (rd->seek) {
 		if (write)
-			seek_status(rd, desc);
+			vserve_seek_last(rd, desc);
 		return 0;
 	}
 	/* What the device reads comes first (virtio 1.2, 2.7.4.2). */
 	if (!write && rd->in)
 		return -EINVAL;
-	return add_buffer(rd, vhost64_to_cpu(rd->vq, desc->addr),
+	return vserve_add_buffer(rd, vhost64_to_cpu(rd->vq, desc->addr),
 			  vhost32_to_cpu(rd->vq, desc->len), write);
 }
 
-static int read_table_desc(struct reader *rd, u64 addr, struct vring_desc *desc)
+static int vserve_read_table_desc(struct vserve_reader *rd, u64 addr, struct vring_desc *desc)
 {
 	size_t len = sizeof(*desc);
 	void *to = desc;
 
 	while (len) {
-		const struct vhost_iotlb_map *map = find(rd, &rd->table, addr);
+		const struct vhost_iotlb_map *map = vserve_find(rd, &rd->table, addr);
 		size_t now;
 
 		if (!map || !(map->perm & VHOST_ACCESS_RO))
 			return -EFAULT;
-		now = part_of(map, addr, len);
-		if (copy_from_user(to, user_addr(map, addr), now))
+		now = vserve_part_of(map, addr, len);
+		if (copy_from_user(to, vserve_user_addr(map, addr), now))
 			return -EFAULT;
 		to += now;
 		addr += now;
@@ -141,7 +149,7 @@ static int read_table_desc(struct reader *rd, u64 addr, struct vring_desc *desc)
 	return 0;
 }
 
-static int read_table(struct reader *rd, const struct vring_desc *table)
+static int vserve_read_table(struct vserve_reader *rd, const struct vring_desc *table)
 {
 	u64 addr = vhost64_to_cpu(rd->vq, table->addr);
 	u32 len = vhost32_to_cpu(rd->vq, table->len);
@@ -150,27 +158,27 @@ static int read_table(struct reader *rd, const struct vring_desc *table)
 	int r;
 
 	/* It is the end of its chain (virtio 1.2, 2.7.5.3.1). */
-	if (len % sizeof(desc) || has_flag(rd, table, VRING_DESC_F_NEXT))
+	if (len % sizeof(desc) || vserve_has_flag(rd, table, VRING_DESC_F_NEXT))
 		return -EINVAL;
 	do {
 		if (i >= len / sizeof(desc))
 			return -EINVAL;
-		if (++rd->nr > VBLK_MAX_CHAIN)
+		if (++rd->nr > VSERVE_MAX_CHAIN)
 			return -E2BIG;
-		r = read_table_desc(rd, addr + i * sizeof(desc), &desc);
+		r = vserve_read_table_desc(rd, addr + i * sizeof(desc), &desc);
 		if (r)
 			return r;
-		if (has_flag(rd, &desc, VRING_DESC_F_INDIRECT))
+		if (vserve_has_flag(rd, &desc, VRING_DESC_F_INDIRECT))
 			return -EINVAL;
-		r = add_desc(rd, &desc);
+		r = vserve_add_desc(rd, &desc);
 		if (r)
 			return r;
 		i = vhost16_to_cpu(rd->vq, desc.next);
-	} while (has_flag(rd, &desc, VRING_DESC_F_NEXT));
+	} while (vserve_has_flag(rd, &desc, VRING_DESC_F_NEXT));
 	return 0;
 }
 
-static int read_chain(struct reader *rd, unsigned int i)
+static int vserve_read_chain(struct vserve_reader *rd, unsigned int i)
 {
 	struct vring_desc desc;
 	int r;
@@ -178,34 +186,32 @@ static int read_chain(struct reader *rd, unsigned int i)
 	do {
 		if (i >= rd->vq->num)
 			return -EINVAL;
-		if (++rd->nr > VBLK_MAX_CHAIN)
+		if (++rd->nr > VSERVE_MAX_CHAIN)
 			return -E2BIG;
 		if (copy_from_user(&desc, rd->vq->desc + i, sizeof(desc)))
 			return -EFAULT;
-		if (has_flag(rd, &desc, VRING_DESC_F_INDIRECT))
-			return read_table(rd, &desc);
-		r = add_desc(rd, &desc);
+		if (vserve_has_flag(rd, &desc, VRING_DESC_F_INDIRECT))
+			return vserve_read_table(rd, &desc);
+		r = vserve_add_desc(rd, &desc);
 		if (r)
 			return r;
 		i = vhost16_to_cpu(rd->vq, desc.next);
-	} while (has_flag(rd, &desc, VRING_DESC_F_NEXT));
+	} while (vserve_has_flag(rd, &desc, VRING_DESC_F_NEXT));
 	return 0;
 }
 
 /**
- * vblk_get_chain - read the next chain of the ring into vq->iov
+ * vserve_get_chain - read the next chain of the ring into vq->iov
  * @vring: its mutex is held
- * @out: buffers the device reads
- * @in: buffers it writes, behind those
+ * @chain: filled
  *
  * Returns the head, and the ring is one further; or vq->num if there is none;
  * or an error, with the ring where it was.
  */
-int vblk_get_chain(struct vblk_vring *vring, unsigned int *out,
-		   unsigned int *in)
+int vserve_get_chain(struct vserve_vring *vring, struct vserve_chain *chain)
 {
 	struct vhost_virtqueue *vq = &vring->vq;
-	struct reader rd = { .vq = vq };
+	struct vserve_reader rd = { .vq = vq };
 	__virtio16 raw;
 	u16 head, ahead;
 	int r;
@@ -221,30 +227,35 @@ int vblk_get_chain(struct vblk_vring *vring, unsigned int *out,
 		return -EFAULT;
 	head = vhost16_to_cpu(vq, raw);
 
-	r = read_chain(&rd, head);
+	r = vserve_read_chain(&rd, head);
 	vring->round_descs += rd.nr;
 	if (r)
 		return r;
 	vq->last_avail_idx++;
-	*out = rd.out;
-	*in = rd.in;
+	chain->iov = vq->iov;
+	chain->out = rd.out;
+	chain->in = rd.in;
+	chain->out_len = rd.out_len;
+	chain->in_len = rd.in_len;
 	return head;
 }
 
 /**
- * vblk_find_status - where a chain that cannot be read wants its status
- * @vring: its mutex is held
+ * vserve_last_byte - the last byte that the device may write of a chain
+ * @vring: its mutex is held, page faults are allowed
  * @head: of the chain
  *
- * Its data may lie where there is no memory, and its status where there is.
+ * For chains that cannot be read: their data may lie where there is no memory,
+ * and the place of the answer where there is.
  *
  * Returns NULL if that cannot be told, as it cannot where a chain has no end.
  */
-void __user *vblk_find_status(struct vblk_vring *vring, unsigned int head)
+void __user *vserve_last_byte(struct vserve_vring *vring, unsigned int head)
 {
-	struct reader rd = { .vq = &vring->vq, .seek = true };
-	int r = read_chain(&rd, head);
+	struct vserve_reader rd = { .vq = &vring->vq, .seek = true };
+	int r = vserve_read_chain(&rd, head);
 
 	vring->round_descs += rd.nr;
-	return r ? NULL : rd.status;
+	return r ? NULL : rd.last;
 }
+EXPORT_SYMBOL_GPL(vserve_last_byte);

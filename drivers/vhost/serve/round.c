@@ -16,39 +16,39 @@
 #include <linux/ktime.h>
 #include <linux/uaccess.h>
 
-#include "blk.h"
-#include <trace/events/vhost_blk.h>
+#include "serve.h"
+#include <trace/events/vhost_serve.h>
 
 /* Have the poller look at a vring; from any context. */
-static void wake_poller(struct vblk_vring *vring)
+static void vserve_wake_poller(struct vserve_vring *vring)
 {
 	vhost_poll_wake(&vring->src);
 }
 
 /**
- * vblk_handle_kick - the guest kicked
+ * vserve_handle_kick - the guest kicked
  * @work: of vhost's poll
  *
  * From the eventfd's wake-up, interrupts off: nothing but a wake-up here.
  */
-void vblk_handle_kick(struct vhost_work *work)
+void vserve_handle_kick(struct vhost_work *work)
 {
 	struct vhost_poll *poll = container_of(work, struct vhost_poll, work);
-	struct vblk_vring *vring = container_of(poll->vq, struct vblk_vring, vq);
+	struct vserve_vring *vring = container_of(poll->vq, struct vserve_vring, vq);
 
 	atomic64_inc(&vring->kicks);
-	wake_poller(vring);
+	vserve_wake_poller(vring);
 }
 
 /* Have the worker do the next round. */
-static void give_to_worker(struct vblk_vring *vring)
+static void vserve_give_to_worker(struct vserve_vring *vring)
 {
 	if (vring->with_worker || vring->stopping)
 		return;
 	WRITE_ONCE(vring->with_worker, true);
 	/* It wakes the poller when it is done, which has nothing to try before. */
 	vring->src.retry_ns = 0;
-	trace_vhost_blk_mode(vring, true);
+	trace_vhost_serve_mode(vring, true);
 	queue_work(vring->dev->ring_wq, &vring->work);
 }
 
@@ -56,18 +56,24 @@ static void give_to_worker(struct vblk_vring *vring)
  * While the engine has requests of ours in flight a retry will succeed; else
  * somebody else has all tags, or the queue is frozen.
  */
-static bool waited_enough(struct vblk_vring *vring, struct vblk_req *req)
+static bool vserve_waited_enough(struct vserve_vring *vring, struct vserve_req *req)
 {
-	u64 limit = vblk_engine_busy(vring) ? VBLK_PENDING_NS :
-					      VBLK_PENDING_IDLE_NS;
+	u64 limit = vserve_backend_busy(vring) ? VSERVE_PENDING_NS :
+					      VSERVE_PENDING_IDLE_NS;
 
 	return req->aside_ns && vring->now - req->aside_ns > limit;
 }
 
-/* What was set aside because the backend was full. */
-static void retry_pending(struct vblk_vring *vring)
+static void vserve_flush(struct vserve_vring *vring)
 {
-	struct vblk_req *req, *next;
+	if (vring->ops->flush)
+		vring->ops->flush(vring);
+}
+
+/* The request that was set aside because the backend was full. */
+static void vserve_retry_pending(struct vserve_vring *vring)
+{
+	struct vserve_req *req, *next;
 	LIST_HEAD(again);
 
 	if (list_empty(&vring->pending))
@@ -75,47 +81,40 @@ static void retry_pending(struct vblk_vring *vring)
 	list_splice_init(&vring->pending, &again);
 	list_for_each_entry_safe(req, next, &again, node) {
 		list_del(&req->node);
-		if (waited_enough(vring, req))
-			vblk_req_punt(req);
+		if (vserve_waited_enough(vring, req))
+			vserve_req_punt(req);
 		else
-			vblk_batch_add(vring, req);
+			vring->ops->submit(req);
 		/* Refused again: keep the order of the others. */
 		if (!list_empty(&vring->pending))
 			break;
 	}
-	vblk_batch_flush(vring);
+	vserve_flush(vring);
 	list_splice_tail(&again, &vring->pending);
 }
 
-static void dispatch(struct vblk_vring *vring, struct vblk_req *req,
-		     bool in_worker)
-{
-	if (!vblk_is_rw(req)) {
-		vblk_req_punt(req);
-	} else if (in_worker) {
-		/* Submission is left to the poller's CPU. */
-		req->state = VBLK_PENDING;
-		list_add_tail(&req->node, &vring->pending);
-	} else {
-		vblk_batch_add(vring, req);
-	}
-}
-
 /* Bytes and descriptors go by weight as requests do, or they would level it. */
-static unsigned long share_of(const struct vblk_vring *vring,
-			      unsigned long whole)
+static unsigned long vserve_share_of(const struct vserve_vring *vring,
+				     unsigned long whole)
 {
-	return max(whole * vring->src.weight / VBLK_WEIGHT, 1UL);
+	return max(whole * vring->src.weight / VSERVE_WEIGHT, 1UL);
 }
 
-static int take_some(struct vblk_vring *vring, unsigned int budget,
-		     bool may_sleep)
+/* Submission is the poller's, on its CPU. */
+static void vserve_leave_to_poller(struct vserve_req *req)
 {
-	unsigned long descs_max = share_of(vring, VBLK_ROUND_DESCS);
-	unsigned long bytes_max = share_of(vring, VBLK_ROUND_BYTES);
+	req->state = VSERVE_PENDING;
+	list_add_tail(&req->node, &req->vring->pending);
+}
+
+static int vserve_take_some(struct vserve_vring *vring, unsigned int budget,
+			    bool may_sleep)
+{
+	unsigned long descs_max = vserve_share_of(vring, VSERVE_ROUND_DESCS);
+	unsigned long bytes_max = vserve_share_of(vring, VSERVE_ROUND_BYTES);
 	unsigned long bytes = 0;
 	unsigned int nr = 0;
-	struct vblk_req *req;
+	struct vserve_req *req;
 	int err = 0;
 
 	/* Whoever turned them on. */
@@ -123,8 +122,8 @@ static int take_some(struct vblk_vring *vring, unsigned int budget,
 	vring->round_descs = 0;
 	vring->to_come = budget;
 	while (nr < budget && bytes < bytes_max &&
-	       !vblk_full(vring) && vring->round_descs < descs_max) {
-		req = vblk_take(vring, may_sleep, &err);
+	       !vring->full && vring->round_descs < descs_max) {
+		req = vserve_take(vring, may_sleep, &err);
 		if (err)
 			break;
 		nr++;
@@ -132,17 +131,20 @@ static int take_some(struct vblk_vring *vring, unsigned int budget,
 		if (!req)
 			continue;
 		bytes += req->bytes;
-		dispatch(vring, req, may_sleep);
+		if (may_sleep)
+			vserve_leave_to_poller(req);
+		else
+			vring->ops->submit(req);
 	}
 	vring->to_come = 0;
 	if (err == -EPIPE)
-		vblk_break(vring);
+		vserve_break(vring);
 	if (err == -EAGAIN)
-		give_to_worker(vring);
+		vserve_give_to_worker(vring);
 	return nr;
 }
 
-static unsigned int available(struct vblk_vring *vring)
+static unsigned int vserve_available(struct vserve_vring *vring)
 {
 	struct vhost_virtqueue *vq = &vring->vq;
 
@@ -152,35 +154,38 @@ static unsigned int available(struct vblk_vring *vring)
 	return max_t(u16, vq->avail_idx - vq->last_avail_idx, 1);
 }
 
-static int take_round(struct vblk_vring *vring, int budget)
+static int vserve_take_round(struct vserve_vring *vring, int budget)
 {
 	unsigned int nr;
 	struct blk_plug plug;
 	int done;
 
 	if (!vring->running || vring->broken || !list_empty(&vring->pending) ||
-	    vblk_full(vring))
+	    vring->full)
 		return 0;
-	nr = min_t(unsigned int, available(vring), budget);
+	/* What it took before comes first, or it would take more than its share. */
+	if (vring->hot)
+		return 0;
+	nr = min_t(unsigned int, vserve_available(vring), budget);
 	if (!nr)
 		return 0;
 
 	blk_start_plug(&plug);
-	done = take_some(vring, nr, false);
-	vblk_batch_flush(vring);
+	done = vserve_take_some(vring, nr, false);
+	vserve_flush(vring);
 	blk_finish_plug(&plug);
 	return done;
 }
 
 /**
- * vblk_publish - what is outstanding, for the adaptive mode's prediction
+ * vserve_publish - what is outstanding, for the adaptive mode's prediction
  * @vring: its mutex is held
  */
-void vblk_publish(struct vblk_vring *vring)
+void vserve_publish(struct vserve_vring *vring)
 {
-	struct vblk_req *oldest;
+	struct vserve_req *oldest;
 
-	oldest = list_first_entry_or_null(&vring->inflight, struct vblk_req,
+	oldest = list_first_entry_or_null(&vring->inflight, struct vserve_req,
 					  node);
 	vring->src.inflight = vring->nr_inflight;
 	vring->src.oldest_ns = oldest ? oldest->submit_ns : 0;
@@ -188,14 +193,14 @@ void vblk_publish(struct vblk_vring *vring)
 	/* Nobody tells when somebody else's tag is free. */
 	vring->src.retry_ns = 0;
 	if (!list_empty(&vring->pending) && !vring->with_worker)
-		vring->src.retry_ns = vring->now + VBLK_RETRY_NS;
+		vring->src.retry_ns = vring->now + VSERVE_RETRY_NS;
 }
 
-static int round_locked(struct vblk_vring *vring, int budget)
+static int vserve_round_locked(struct vserve_vring *vring, int budget)
 {
-	bool idle = !vring->nr_polled && llist_empty(&vring->done) &&
-		    list_empty(&vring->pending) && list_empty(&vring->finished);
-	int nr = 0, r;
+	bool idle = !vring->nr_polled && !vserve_has_done(vring) &&
+		    list_empty(&vring->pending);
+	int nr, taken, r;
 
 	/* A broken ring is not even looked at: each look would report it. */
 	if (idle && (!vring->running || vring->broken ||
@@ -206,44 +211,45 @@ static int round_locked(struct vblk_vring *vring, int budget)
 		 */
 		if (vring->src.inflight != vring->nr_inflight ||
 		    vring->src.retry_ns)
-			vblk_publish(vring);
+			vserve_publish(vring);
 		return 0;
 	}
 
 	vring->now = ktime_get_ns();
 	WRITE_ONCE(vring->reaper, current);
 	if (vring->nr_polled)
-		vblk_mq_reap(vring);
-	r = vblk_complete(vring, false);
-	if (r < 0)
+		vring->ops->reap(vring);
+	nr = vserve_complete(vring, budget, false);
+	if (nr < 0)
 		goto hand_over;
-	nr += r;
-	retry_pending(vring);
-	nr += take_round(vring, budget);
+	vserve_retry_pending(vring);
+	taken = vserve_take_round(vring, budget);
 	/* What was answered at once, or completed synchronously. */
-	r = vblk_complete(vring, false);
+	r = budget > nr ? vserve_complete(vring, budget - nr, false) : 0;
+	nr += taken;
 	if (r < 0)
 		goto hand_over;
 	nr += r;
 	goto out;
 hand_over:
-	give_to_worker(vring);
+	nr = max(nr, 0);
+	vserve_give_to_worker(vring);
 out:
 	WRITE_ONCE(vring->reaper, NULL);
-	vblk_publish(vring);
+	vserve_publish(vring);
 	return nr;
 }
 
-static struct vblk_vring *to_vring(struct vhost_poll_source *src)
+static struct vserve_vring *vserve_to_vring(struct vhost_poll_source *src)
 {
-	return container_of(src, struct vblk_vring, src);
+	return container_of(src, struct vserve_vring, src);
 }
 
 /*
  * The owner may have set log_used after check_vring_addr() had looked at its
  * flags.  Writing a log is no matter of copies that fail: it sleeps.
  */
-static bool try_lock(struct vblk_vring *vring)
+static bool vserve_try_lock(struct vserve_vring *vring)
 {
 	if (!mutex_trylock(&vring->vq.mutex))
 		return false;
@@ -256,7 +262,7 @@ static bool try_lock(struct vblk_vring *vring)
  * In between page faults are off, and that something cannot be reached is no error
  * yet: the worker tries it again.  vhost would tell the VMM.
  */
-static struct eventfd_ctx *faults_off(struct vblk_vring *vring)
+static struct eventfd_ctx *vserve_faults_off(struct vserve_vring *vring)
 {
 	struct eventfd_ctx *error = vring->vq.error_ctx;
 
@@ -265,24 +271,24 @@ static struct eventfd_ctx *faults_off(struct vblk_vring *vring)
 	return error;
 }
 
-static void faults_on(struct vblk_vring *vring, struct eventfd_ctx *error)
+static void vserve_faults_on(struct vserve_vring *vring, struct eventfd_ctx *error)
 {
 	pagefault_enable();
 	vring->vq.error_ctx = error;
 }
 
-static int vring_poll(struct vhost_poll_source *src, int budget)
+static int vserve_poll(struct vhost_poll_source *src, int budget)
 {
-	struct vblk_vring *vring = to_vring(src);
+	struct vserve_vring *vring = vserve_to_vring(src);
 	struct eventfd_ctx *error;
 	int nr = 0;
 
-	if (READ_ONCE(vring->with_worker) || !try_lock(vring))
+	if (READ_ONCE(vring->with_worker) || !vserve_try_lock(vring))
 		return 0;
 	if (!vring->with_worker) {
-		error = faults_off(vring);
-		nr = round_locked(vring, budget);
-		faults_on(vring, error);
+		error = vserve_faults_off(vring);
+		nr = vserve_round_locked(vring, budget);
+		vserve_faults_on(vring, error);
 	}
 	mutex_unlock(&vring->vq.mutex);
 	return nr;
@@ -292,7 +298,7 @@ static int vring_poll(struct vhost_poll_source *src, int budget)
  * vhost_enable_notify() cannot say that its write faulted.  Read back what
  * the guest sees; if it is not what we meant, the worker brings the page in.
  */
-static bool armed(struct vhost_virtqueue *vq)
+static bool vserve_is_armed(struct vhost_virtqueue *vq)
 {
 	__virtio16 seen;
 
@@ -304,24 +310,24 @@ static bool armed(struct vhost_virtqueue *vq)
 	       !(vhost16_to_cpu(vq, seen) & VRING_USED_F_NO_NOTIFY);
 }
 
-static bool arm_locked(struct vblk_vring *vring)
+static bool vserve_arm_locked(struct vserve_vring *vring)
 {
 	struct vhost_virtqueue *vq = &vring->vq;
 
-	if (!llist_empty(&vring->done) || !list_empty(&vring->finished))
+	if (vserve_has_done(vring) || vring->hot)
 		return true;
 	/* With others in flight, their completion, or retry_ns, is when to try again. */
 	if (!list_empty(&vring->pending))
-		return !vblk_engine_busy(vring);
-	if (!vring->running || vring->broken || vblk_full(vring))
+		return !vserve_backend_busy(vring);
+	if (!vring->running || vring->broken || vring->full)
 		return false;
 	if (!vhost_vq_avail_empty(vq->dev, vq) ||
 	    vhost_enable_notify(vq->dev, vq))
 		return true;
 	/* An index that it could not read counts as none new there, here as one. */
-	if (armed(vq))
+	if (vserve_is_armed(vq))
 		return !vhost_vq_avail_empty(vq->dev, vq);
-	give_to_worker(vring);
+	vserve_give_to_worker(vring);
 	return true;
 }
 
@@ -329,62 +335,70 @@ static bool arm_locked(struct vblk_vring *vring)
  * An ioctl has it, and wakes us when it is done, which may be long after it let go
  * of this vring: look again soon, and do not spin until then.
  */
-static bool held_elsewhere(struct vblk_vring *vring)
+static bool vserve_held_elsewhere(struct vserve_vring *vring)
 {
 	u64 now = ktime_get_ns();
 
 	if (vring->src.retry_ns > now)
 		return false;
-	vring->src.retry_ns = now + VBLK_RETRY_NS;
+	vring->src.retry_ns = now + VSERVE_RETRY_NS;
 	return true;
 }
 
-static bool vring_arm(struct vhost_poll_source *src)
+static bool vserve_arm(struct vhost_poll_source *src)
 {
-	struct vblk_vring *vring = to_vring(src);
+	struct vserve_vring *vring = vserve_to_vring(src);
 	struct eventfd_ctx *error;
 	bool work = false;
 
 	/* The worker wakes us when it is done. */
 	if (READ_ONCE(vring->with_worker))
 		return false;
-	if (!try_lock(vring))
-		return held_elsewhere(vring);
+	if (!vserve_try_lock(vring))
+		return vserve_held_elsewhere(vring);
 	if (!vring->with_worker) {
-		error = faults_off(vring);
-		work = arm_locked(vring);
-		faults_on(vring, error);
+		error = vserve_faults_off(vring);
+		work = vserve_arm_locked(vring);
+		vserve_faults_on(vring, error);
 	}
 	mutex_unlock(&vring->vq.mutex);
 	return work;
 }
 
-static void vring_disarm(struct vhost_poll_source *src)
+static void vserve_disarm(struct vhost_poll_source *src)
 {
-	struct vblk_vring *vring = to_vring(src);
+	struct vserve_vring *vring = vserve_to_vring(src);
 	struct eventfd_ctx *error;
 
-	/* If somebody else has it, take_some() turns them off before it takes. */
-	if (!try_lock(vring))
+	/* A worker or an ioctl has it: vserve_take_some() turns them off before it takes. */
+	if (!vserve_try_lock(vring))
 		return;
-	error = faults_off(vring);
+	error = vserve_faults_off(vring);
 	if (vring->running && !vring->broken)
 		vhost_disable_notify(vring->vq.dev, &vring->vq);
-	faults_on(vring, error);
+	vserve_faults_on(vring, error);
 	mutex_unlock(&vring->vq.mutex);
 }
 
-const struct vhost_poll_ops vblk_round_ops = {
-	.poll	= vring_poll,
-	.arm	= vring_arm,
-	.disarm	= vring_disarm,
+static void *vserve_pop(struct vhost_poll_source *src)
+{
+	return vserve_pop_hot(vserve_to_vring(src));
+}
+
+const struct vhost_poll_ops vserve_round_ops = {
+	.poll	= vserve_poll,
+	.arm	= vserve_arm,
+	.disarm	= vserve_disarm,
+	.pop	= vserve_pop,
+	.run	= vserve_run_hot,
+	.punt	= vserve_punt_hot,
 };
 
 /*
- * Brings in what arm_locked() could not write.  If that cannot be written here
+ * Brings in what vserve_arm_locked() could not write.  If that cannot be written here
  * either there is no used ring, and the poller would be back at once.
  */
-static void touch_ring(struct vblk_vring *vring)
+static void vserve_touch_ring(struct vserve_vring *vring)
 {
 	struct vhost_virtqueue *vq = &vring->vq;
 
@@ -392,75 +406,77 @@ static void touch_ring(struct vblk_vring *vring)
 		return;
 	/* So that it does write: it would not, were they on already. */
 	vhost_disable_notify(vq->dev, vq);
-	if (!vhost_enable_notify(vq->dev, vq) && !armed(vq)) {
-		vblk_malformed(vring, VBLK_NO_USED_RING);
-		vblk_break(vring);
+	if (!vhost_enable_notify(vq->dev, vq) && !vserve_is_armed(vq)) {
+		vserve_malformed(vring, VSERVE_NO_USED_RING);
+		vserve_break(vring);
 	}
 	vhost_disable_notify(vq->dev, vq);
 }
 
 /**
- * vblk_worker - a round with page faults allowed, once
+ * vserve_worker - a round with page faults allowed, once
  * @work: of the vring
  */
-void vblk_worker(struct work_struct *work)
+void vserve_worker(struct work_struct *work)
 {
-	struct vblk_vring *vring = container_of(work, struct vblk_vring, work);
-	struct mem_cgroup *memcg = vblk_charge_owner(vring->dev);
+	struct vserve_vring *vring = container_of(work, struct vserve_vring, work);
+	struct mem_cgroup *memcg = vserve_charge_owner(vring->dev);
 
 	kthread_use_mm(vring->mm);
 	mutex_lock(&vring->vq.mutex);
 	vring->now = ktime_get_ns();
-	touch_ring(vring);
-	vblk_complete(vring, true);
+	vserve_touch_ring(vring);
+	vserve_complete(vring, UINT_MAX, true);
 	if (vring->running && !vring->broken && list_empty(&vring->pending))
-		take_some(vring, 16, true);
-	vblk_complete(vring, true);
+		vserve_take_some(vring, 16, true);
+	vserve_complete(vring, UINT_MAX, true);
 	WRITE_ONCE(vring->with_worker, false);
-	trace_vhost_blk_mode(vring, false);
+	trace_vhost_serve_mode(vring, false);
 	mutex_unlock(&vring->vq.mutex);
 	kthread_unuse_mm(vring->mm);
-	vblk_charge_end(memcg);
-	wake_poller(vring);
+	vserve_charge_end(memcg);
+	vserve_wake_poller(vring);
 }
 
-static void punt_pending(struct vblk_vring *vring)
+static void vserve_punt_pending(struct vserve_vring *vring)
 {
-	struct vblk_req *req, *next;
+	struct vserve_req *req, *next;
 
 	list_for_each_entry_safe(req, next, &vring->pending, node) {
 		list_del(&req->node);
-		vblk_req_punt(req);
+		vserve_req_punt(req);
 	}
 }
 
 /* Returns true when nothing is left. */
-static bool drain_some(struct vblk_vring *vring)
+static bool vserve_drain_some(struct vserve_vring *vring)
 {
 	bool empty;
 
 	mutex_lock(&vring->vq.mutex);
+	while (vring->hot)
+		vserve_punt_hot(vserve_pop_hot(vring));
 	vring->now = ktime_get_ns();
-	punt_pending(vring);
+	vserve_punt_pending(vring);
 	if (vring->nr_polled)
-		vblk_mq_reap(vring);
-	vblk_complete(vring, true);
+		vring->ops->reap(vring);
+	vserve_complete(vring, UINT_MAX, true);
 	empty = !vring->nr_inflight && list_empty(&vring->pending);
 	mutex_unlock(&vring->vq.mutex);
 	return empty;
 }
 
 /**
- * vblk_drain - until nothing is in flight any more
+ * vserve_drain - until nothing is in flight any more
  * @work: of the vring, which is stopping and has no poller
  */
-void vblk_drain(struct work_struct *work)
+void vserve_drain(struct work_struct *work)
 {
-	struct vblk_vring *vring = container_of(work, struct vblk_vring,
+	struct vserve_vring *vring = container_of(work, struct vserve_vring,
 						stop_work);
 
 	kthread_use_mm(vring->mm);
-	while (!drain_some(vring)) {
+	while (!vserve_drain_some(vring)) {
 		if (READ_ONCE(vring->nr_polled))
 			usleep_range(20, 50);
 		else

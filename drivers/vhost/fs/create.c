@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Operations that make a name: MKNOD, MKDIR, SYMLINK, LINK, CREATE, TMPFILE.  All but
+ * LINK run as the caller, see cred.c.
+ *
+ * A name is made in three steps: the file system is asked not to freeze, the
+ * directory is locked, the name is looked up.  vhfs_make_begin() and
+ * vhfs_make_end() are around the one that makes it.
+ */
+#include <linux/file.h>
+#include <linux/filelock.h>
+#include <linux/fs_struct.h>
+#include <linux/kdev_t.h>
+#include <linux/namei.h>
+
+#include "fs.h"
+
+/*
+ * The VFS takes the umask from the thread, and not where a directory has a
+ * default ACL, so it is for the VFS to apply it.  All kernel threads share one
+ * fs_struct; a worker gets its own first.
+ */
+static int vhfs_umask_begin(const struct vhfs_req *req, u32 umask, int *old)
+{
+	struct fs_struct *fs = current->fs;
+	int r;
+
+	/* Nobody but this thread can add a user to one that has no other. */
+	if (READ_ONCE(fs->users) > 1) {
+		r = unshare_fs_struct();
+		if (r)
+			return r;
+	}
+	*old = current->fs->umask;
+	/* Without DONT_MASK the guest has applied it. */
+	current->fs->umask = req->ex->session.flags & FUSE_DONT_MASK ?
+		umask & 0777 : 0;
+	return 0;
+}
+
+static void vhfs_umask_end(int old)
+{
+	current->fs->umask = old;
+}
+
+/* Returns the dentry of names[0] in the directory, which is locked then. */
+static struct dentry *vhfs_make_begin(struct vhfs_req *req)
+{
+	struct inode *dir = vhfs_inode(req);
+	struct dentry *dentry;
+	int r = mnt_want_write(req->ex->root.mnt);
+
+	if (r)
+		return ERR_PTR(r);
+	inode_lock_nested(dir, I_MUTEX_PARENT);
+	dentry = lookup_one(vhfs_idmap(req->ex), req->names[0],
+			    vhfs_dentry(req), req->name_len[0]);
+	if (!IS_ERR(dentry))
+		return dentry;
+	inode_unlock(dir);
+	mnt_drop_write(req->ex->root.mnt);
+	return dentry;
+}
+
+static void vhfs_make_end(struct vhfs_req *req)
+{
+	inode_unlock(vhfs_inode(req));
+	mnt_drop_write(req->ex->root.mnt);
+}
+
+/*
+ * Some file systems make a directory and leave the dentry as it was.  @again: the name
+ * was looked up once more, so it may be another file's by now.
+ */
+static struct dentry *vhfs_find_made(struct vhfs_req *req,
+				     struct dentry *dentry, bool *again)
+{
+	*again = d_is_negative(dentry) || d_unhashed(dentry);
+	if (!*again)
+		return dentry;
+	dput(dentry);
+	return lookup_one_positive_unlocked(vhfs_idmap(req->ex), req->names[0],
+					    vhfs_dentry(req), req->name_len[0]);
+}
+
+/* @r: of what made @dentry, which is put here */
+static int vhfs_answer_made(struct vhfs_req *req, struct dentry *dentry, int r)
+{
+	bool again;
+
+	if (r)
+		goto put;
+	dentry = vhfs_find_made(req, dentry, &again);
+	if (IS_ERR(dentry))
+		return PTR_ERR(dentry);
+	r = vhfs_fill_entry(req, dentry,
+			    vhfs_reply(req, struct fuse_entry_out));
+put:
+	dput(dentry);
+	return r;
+}
+
+static int vhfs_do_mknod(struct vhfs_req *req, struct dentry *dentry)
+{
+	const struct fuse_mknod_in *arg = vhfs_args(req, struct fuse_mknod_in);
+	struct mnt_idmap *idmap = vhfs_idmap(req->ex);
+	umode_t mode = arg->mode & (S_IFMT | S_IALLUGO);
+
+	if (d_is_positive(dentry))
+		return -EEXIST;
+	if (!vhfs_may_make(req->ex))
+		return -ENFILE;
+	switch (mode & S_IFMT) {
+	case S_IFREG:
+		return vfs_create(idmap, vhfs_inode(req), dentry, mode, true);
+	case S_IFCHR:
+	case S_IFBLK:
+		return vfs_mknod(idmap, vhfs_inode(req), dentry, mode,
+				 new_decode_dev(arg->rdev));
+	case S_IFIFO:
+	case S_IFSOCK:
+		return vfs_mknod(idmap, vhfs_inode(req), dentry, mode, 0);
+	default:
+		return -EINVAL;
+	}
+}
+
+int vhfs_mknod(struct vhfs_req *req)
+{
+	const struct fuse_mknod_in *arg = vhfs_args(req, struct fuse_mknod_in);
+	struct dentry *dentry;
+	int umask, r;
+
+	dentry = vhfs_make_begin(req);
+	if (IS_ERR(dentry))
+		return PTR_ERR(dentry);
+	r = vhfs_umask_begin(req, arg->umask, &umask);
+	if (!r) {
+		r = vhfs_do_mknod(req, dentry);
+		vhfs_umask_end(umask);
+	}
+	vhfs_make_end(req);
+	return vhfs_answer_made(req, dentry, r);
+}
+
+int vhfs_mkdir(struct vhfs_req *req)
+{
+	const struct fuse_mkdir_in *arg = vhfs_args(req, struct fuse_mkdir_in);
+	struct dentry *dentry;
+	int umask, r;
+
+	if (!vhfs_may_make(req->ex))
+		return -ENFILE;
+	dentry = vhfs_make_begin(req);
+	if (IS_ERR(dentry))
+		return PTR_ERR(dentry);
+	r = vhfs_umask_begin(req, arg->umask, &umask);
+	if (!r) {
+		r = vfs_mkdir(vhfs_idmap(req->ex), vhfs_inode(req), dentry,
+			      arg->mode & S_IALLUGO);
+		vhfs_umask_end(umask);
+	}
+	vhfs_make_end(req);
+	return vhfs_answer_made(req, dentry, r);
+}
+
+int vhfs_symlink(struct vhfs_req *req)
+{
+	struct dentry *dentry;
+	int r;
+
+	if (!vhfs_may_make(req->ex))
+		return -ENFILE;
+	dentry = vhfs_make_begin(req);
+	if (IS_ERR(dentry))
+		return PTR_ERR(dentry);
+	r = vfs_symlink(vhfs_idmap(req->ex), vhfs_inode(req), dentry,
+			req->names[1]);
+	vhfs_make_end(req);
+	return vhfs_answer_made(req, dentry, r);
+}
+
+static int vhfs_link_node(struct vhfs_req *req, struct vhfs_node *node)
+{
+	struct inode *delegated = NULL;
+	struct dentry *dentry;
+	int r;
+
+again:
+	dentry = vhfs_make_begin(req);
+	if (IS_ERR(dentry))
+		return PTR_ERR(dentry);
+	r = vfs_link(node->dentry, vhfs_idmap(req->ex), vhfs_inode(req), dentry,
+		     &delegated);
+	vhfs_make_end(req);
+	/* Somebody has a lease that wants to be broken, with no lock held. */
+	if (delegated) {
+		dput(dentry);
+		r = break_deleg_wait(&delegated);
+		if (r)
+			return r;
+		goto again;
+	}
+	return vhfs_answer_made(req, dentry, r);
+}
+
+int vhfs_link(struct vhfs_req *req)
+{
+	const struct fuse_link_in *arg = vhfs_args(req, struct fuse_link_in);
+	struct vhfs_node *node = vhfs_node_get(req->ex, arg->oldnodeid);
+	int r;
+
+	if (!node)
+		return -ESTALE;
+	r = vhfs_node_check(node);
+	if (!r)
+		r = vhfs_link_node(req, node);
+	vhfs_node_put(node, !req->hot);
+	return r;
+}
+
+/* Returns 0, VHFS_PUNT or an error; @made: the file is new. */
+static int vhfs_make_file(struct vhfs_req *req, struct dentry *dentry,
+			  bool *made)
+{
+	const struct fuse_create_in *arg = vhfs_args(req, struct fuse_create_in);
+	int umask, r;
+
+	*made = false;
+	if (d_is_positive(dentry)) {
+		if (arg->flags & O_EXCL)
+			return -EEXIST;
+		return arg->flags & O_TRUNC &&
+		       vhfs_too_big(req, d_inode(dentry)) ? VHFS_PUNT : 0;
+	}
+	if (!vhfs_may_make(req->ex))
+		return -ENFILE;
+	r = vhfs_umask_begin(req, arg->umask, &umask);
+	if (r)
+		return r;
+	r = vfs_create(vhfs_idmap(req->ex), vhfs_inode(req), dentry,
+		       S_IFREG | (arg->mode & S_IALLUGO), true);
+	vhfs_umask_end(umask);
+	*made = !r;
+	return r;
+}
+
+/* @handle is the guest's, or gone, after this. */
+static int vhfs_open_made(struct vhfs_req *req, struct vhfs_handle *handle,
+			  struct dentry *dentry, bool made)
+{
+	const struct fuse_create_in *arg = vhfs_args(req, struct fuse_create_in);
+	struct path path = { .mnt = req->ex->root.mnt, .dentry = dentry };
+	struct fuse_entry_out *entry = (void *)req->reply;
+	int r;
+
+	r = vhfs_fill_entry(req, dentry, entry);
+	if (r) {
+		vhfs_handle_drop(handle);
+		return r;
+	}
+	r = vhfs_open_node(req, handle, &path, arg->flags, made,
+			   (void *)(entry + 1));
+	if (r) {
+		vhfs_node_unknow(req, entry->nodeid);
+		return r;
+	}
+	/* Emptied by O_TRUNC, maybe, since it was looked at. */
+	if (!made && arg->flags & O_TRUNC) {
+		entry->attr.size = 0;
+		entry->attr.blocks = 0;
+	}
+	req->reply_len = sizeof(*entry) + sizeof(struct fuse_open_out);
+	return 0;
+}
+
+static int vhfs_create_with(struct vhfs_req *req, struct vhfs_handle *handle)
+{
+	struct dentry *dentry = vhfs_make_begin(req);
+	bool again, made;
+	int r;
+
+	r = PTR_ERR_OR_ZERO(dentry);
+	if (r)
+		goto drop;
+	r = vhfs_make_file(req, dentry, &made);
+	vhfs_make_end(req);
+	if (r)
+		goto put;
+	dentry = vhfs_find_made(req, dentry, &again);
+	if (IS_ERR(dentry)) {
+		r = PTR_ERR(dentry);
+		goto drop;
+	}
+	/* A rename may have put a device there: only ours needs no check. */
+	r = vhfs_open_made(req, handle, dentry, made && !again);
+	dput(dentry);
+	return r;
+put:
+	dput(dentry);
+drop:
+	vhfs_handle_drop(handle);
+	return r;
+}
+
+int vhfs_create(struct vhfs_req *req)
+{
+	const struct fuse_create_in *arg = vhfs_args(req, struct fuse_create_in);
+	struct vhfs_handle *handle;
+
+	if ((arg->flags & O_ACCMODE) == O_ACCMODE)
+		return -EINVAL;
+	handle = vhfs_handle_new(req);
+	if (IS_ERR(handle))
+		return PTR_ERR(handle);
+	return vhfs_create_with(req, handle);
+}
+
+static struct file *vhfs_open_tmpfile(struct vhfs_req *req)
+{
+	const struct fuse_create_in *arg = vhfs_args(req, struct fuse_create_in);
+	struct path dir = vhfs_path(req);
+	struct file *file;
+	int umask, r;
+
+	r = mnt_want_write(dir.mnt);
+	if (r)
+		return ERR_PTR(r);
+	r = vhfs_umask_begin(req, arg->umask, &umask);
+	file = ERR_PTR(r);
+	if (!r) {
+		file = kernel_tmpfile_open(vhfs_idmap(req->ex), &dir,
+					   S_IFREG | (arg->mode & S_IALLUGO),
+					   vhfs_open_flags(arg->flags) |
+						   (arg->flags & O_EXCL),
+					   current_cred());
+		vhfs_umask_end(umask);
+	}
+	mnt_drop_write(dir.mnt);
+	return file;
+}
+
+static int vhfs_answer_tmpfile(struct vhfs_req *req, struct file *file,
+			       struct vhfs_handle *handle)
+{
+	struct fuse_entry_out *entry = (void *)req->reply;
+	struct fuse_open_out *open = (void *)(entry + 1);
+	int r = vhfs_fill_entry(req, file->f_path.dentry, entry);
+
+	if (r) {
+		__fput_sync(file);
+		vhfs_handle_drop(handle);
+		return r;
+	}
+	r = vhfs_handle_set(req, handle, file);
+	if (r) {
+		vhfs_node_unknow(req, entry->nodeid);
+		return r;
+	}
+	open->fh = handle->id;
+	open->open_flags = vhfs_fopen_flags(req->ex, file_inode(file));
+	vhfs_handle_put(handle, true);
+	req->reply_len = sizeof(*entry) + sizeof(*open);
+	return 0;
+}
+
+int vhfs_tmpfile(struct vhfs_req *req)
+{
+	const struct fuse_create_in *arg = vhfs_args(req, struct fuse_create_in);
+	struct vhfs_handle *handle;
+	struct file *file;
+
+	if (!(arg->flags & O_ACCMODE) ||
+	    (arg->flags & O_ACCMODE) == O_ACCMODE)
+		return -EINVAL;
+	if (!vhfs_may_make(req->ex))
+		return -ENFILE;
+	handle = vhfs_handle_new(req);
+	if (IS_ERR(handle))
+		return PTR_ERR(handle);
+	file = vhfs_open_tmpfile(req);
+	if (IS_ERR(file)) {
+		vhfs_handle_drop(handle);
+		return PTR_ERR(file);
+	}
+	return vhfs_answer_tmpfile(req, file, handle);
+}

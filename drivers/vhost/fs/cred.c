@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The credentials with which a request acts.
+ *
+ * Opener: the credentials of the task that set the export up.  A guest's virtiofs has
+ * checked permissions before it asks (default_permissions).  What is made belongs
+ * to the caller: fsuid, fsgid and the one supplementary group are his, the
+ * capabilities remain the opener's.
+ *
+ * Squash: one uid and gid and no capabilities; the host's checks bind.
+ *
+ * CAP_SYS_RESOURCE is never there, or quotas and reserved blocks would not bind
+ * a guest.  CAP_FSETID is missing where set-id bits have to go ("kill").
+ */
+#include <linux/capability.h>
+#include <linux/hash.h>
+#include <linux/mutex.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/uidgid.h>
+
+#include "fs.h"
+
+/* Callers remembered; a guest with more of them at work pays for an allocation. */
+#define CALLERS_BITS	6
+
+/* struct vhfs_caller - credentials for a caller, the last of his slot */
+struct vhfs_caller {
+	const struct cred *cred;
+	u32 uid;
+	u32 gid;
+	u32 group;
+	bool kill;
+};
+
+/*
+ * struct vhfs_creds - the credentials of an export
+ * @base: without, and with, "kill"
+ * @squash: callers do not matter
+ * @lock: @callers
+ */
+struct vhfs_creds {
+	const struct cred *base[2];
+	bool squash;
+	struct mutex lock;		/* callers */
+	struct vhfs_caller callers[1 << CALLERS_BITS];
+};
+
+/* prepare_creds() copies those of the task, so they are put on for it. */
+static struct cred *vhfs_copy_cred(const struct cred *from)
+{
+	const struct cred *old = override_creds(from);
+	struct cred *new = prepare_creds();
+
+	revert_creds(old);
+	return new;
+}
+
+static void vhfs_drop_cap(struct cred *cred, int cap)
+{
+	cap_lower(cred->cap_effective, cap);
+	cap_lower(cred->cap_permitted, cap);
+	cap_lower(cred->cap_inheritable, cap);
+	cap_lower(cred->cap_ambient, cap);
+}
+
+static int vhfs_set_group(struct cred *cred, kgid_t group)
+{
+	struct group_info *groups = groups_alloc(gid_valid(group) ? 1 : 0);
+
+	if (!groups)
+		return -ENOMEM;
+	if (gid_valid(group))
+		groups->gid[0] = group;
+	set_groups(cred, groups);
+	put_group_info(groups);
+	return 0;
+}
+
+static int vhfs_squash_cred(struct cred *cred,
+			    const struct vhost_fs_export *cfg)
+{
+	kuid_t uid = make_kuid(cred->user_ns, cfg->squash_uid);
+	kgid_t gid = make_kgid(cred->user_ns, cfg->squash_gid);
+
+	if (!uid_valid(uid) || !gid_valid(gid))
+		return -EINVAL;
+	cred->uid = uid;
+	cred->suid = uid;
+	cred->euid = uid;
+	cred->fsuid = uid;
+	cred->gid = gid;
+	cred->sgid = gid;
+	cred->egid = gid;
+	cred->fsgid = gid;
+	cap_clear(cred->cap_effective);
+	cap_clear(cred->cap_permitted);
+	cap_clear(cred->cap_inheritable);
+	cap_clear(cred->cap_ambient);
+	return vhfs_set_group(cred, INVALID_GID);
+}
+
+static const struct cred *vhfs_make_base(const struct vhost_fs_export *cfg,
+					 bool kill)
+{
+	struct cred *cred = vhfs_copy_cred(current_cred());
+	int r = 0;
+
+	if (!cred)
+		return ERR_PTR(-ENOMEM);
+	if (cfg->flags & VHOST_FS_EXPORT_SQUASH)
+		r = vhfs_squash_cred(cred, cfg);
+	if (r) {
+		abort_creds(cred);
+		return ERR_PTR(r);
+	}
+	vhfs_drop_cap(cred, CAP_SYS_RESOURCE);
+	if (kill)
+		vhfs_drop_cap(cred, CAP_FSETID);
+	return cred;
+}
+
+static void vhfs_put_callers(struct vhfs_creds *creds)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(creds->callers); i++)
+		if (creds->callers[i].cred)
+			put_cred(creds->callers[i].cred);
+}
+
+/**
+ * vhfs_creds_open - the credentials of an export, from those of the caller
+ * @cfg: whether they are squashed
+ */
+struct vhfs_creds *vhfs_creds_open(const struct vhost_fs_export *cfg)
+{
+	struct vhfs_creds *creds = kzalloc(sizeof(*creds), GFP_KERNEL_ACCOUNT);
+	const struct cred *cred;
+	unsigned int i;
+
+	if (!creds)
+		return ERR_PTR(-ENOMEM);
+	mutex_init(&creds->lock);
+	creds->squash = cfg->flags & VHOST_FS_EXPORT_SQUASH;
+	for (i = 0; i < ARRAY_SIZE(creds->base); i++) {
+		cred = vhfs_make_base(cfg, i);
+		if (IS_ERR(cred)) {
+			vhfs_creds_close(creds);
+			return ERR_CAST(cred);
+		}
+		creds->base[i] = cred;
+	}
+	return creds;
+}
+
+/**
+ * vhfs_creds_close - the export goes
+ * @creds: not in use any more
+ */
+void vhfs_creds_close(struct vhfs_creds *creds)
+{
+	unsigned int i;
+
+	vhfs_put_callers(creds);
+	for (i = 0; i < ARRAY_SIZE(creds->base); i++)
+		if (creds->base[i])
+			put_cred(creds->base[i]);
+	kfree(creds);
+}
+
+/**
+ * vhfs_cred_base - the export's own credentials
+ * @creds: of the export
+ * @kill: without CAP_FSETID
+ */
+const struct cred *vhfs_cred_base(struct vhfs_creds *creds, bool kill)
+{
+	return creds->base[kill];
+}
+
+static const struct cred *vhfs_make_caller(struct vhfs_req *req, bool kill)
+{
+	const struct cred *base = req->ex->creds->base[kill];
+	kuid_t uid = make_kuid(base->user_ns, req->in.uid);
+	kgid_t gid = make_kgid(base->user_ns, req->in.gid);
+	kgid_t group = INVALID_GID;
+	struct cred *cred;
+
+	if (!uid_valid(uid) || !gid_valid(gid))
+		return ERR_PTR(-EOVERFLOW);
+	if (req->group != VHFS_NO_GROUP) {
+		group = make_kgid(base->user_ns, req->group);
+		if (!gid_valid(group))
+			return ERR_PTR(-EOVERFLOW);
+	}
+	/* As setfsuid(2) and setgroups(2) would ask of the opener. */
+	if (!uid_eq(uid, base->fsuid) && !cap_raised(base->cap_effective, CAP_SETUID))
+		return ERR_PTR(-EPERM);
+	if ((!gid_eq(gid, base->fsgid) || gid_valid(group)) &&
+	    !cap_raised(base->cap_effective, CAP_SETGID))
+		return ERR_PTR(-EPERM);
+	cred = vhfs_copy_cred(base);
+	if (!cred)
+		return ERR_PTR(-ENOMEM);
+	if (vhfs_set_group(cred, group)) {
+		abort_creds(cred);
+		return ERR_PTR(-ENOMEM);
+	}
+	cred->fsuid = uid;
+	cred->fsgid = gid;
+	return cred;
+}
+
+static bool vhfs_is_caller(const struct vhfs_caller *slot,
+			   const struct vhfs_req *req, bool kill)
+{
+	return slot->cred && slot->uid == req->in.uid &&
+	       slot->gid == req->in.gid && slot->group == req->group &&
+	       slot->kill == kill;
+}
+
+/**
+ * vhfs_cred_caller - the credentials that make things for a request's caller
+ * @req: decoded; by a worker
+ * @kill: without CAP_FSETID
+ *
+ * Returns a reference, or an error.
+ */
+const struct cred *vhfs_cred_caller(struct vhfs_req *req, bool kill)
+{
+	struct vhfs_creds *creds = req->ex->creds;
+	const struct cred *cred, *old;
+	struct vhfs_caller *slot;
+
+	if (creds->squash)
+		return get_cred(creds->base[kill]);
+	slot = &creds->callers[hash_32(req->in.uid ^ hash_32(req->in.gid, 32),
+				       CALLERS_BITS)];
+	mutex_lock(&creds->lock);
+	if (vhfs_is_caller(slot, req, kill)) {
+		cred = get_cred(slot->cred);
+		mutex_unlock(&creds->lock);
+		return cred;
+	}
+	mutex_unlock(&creds->lock);
+
+	cred = vhfs_make_caller(req, kill);
+	if (IS_ERR(cred))
+		return cred;
+	mutex_lock(&creds->lock);
+	old = slot->cred;
+	*slot = (struct vhfs_caller){ .cred = get_cred(cred),
+				      .uid = req->in.uid, .gid = req->in.gid,
+				      .group = req->group, .kill = kill };
+	mutex_unlock(&creds->lock);
+	if (old)
+		put_cred(old);
+	return cred;
+}
+
+/**
+ * vhfs_act_as - put credentials on, for this thread
+ * @cred: held by the caller until vhfs_act_end()
+ *
+ * Returns those before, for vhfs_act_end().
+ */
+const struct cred *vhfs_act_as(const struct cred *cred)
+{
+	return override_creds(cred);
+}
+
+/**
+ * vhfs_act_end - take them off again
+ * @old: from vhfs_act_as()
+ */
+void vhfs_act_end(const struct cred *old)
+{
+	revert_creds(old);
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * From the guest's bytes to a request.  Each byte is read once, by copy; what is
+ * checked is the copy.  Nothing is done here.
+ */
+#include <linux/limits.h>
+#include <linux/slab.h>
+#include <linux/xattr.h>
+
+#include "fs.h"
+
+/* The most that may follow the fixed arguments: a value, or names. */
+#define MAX_REST	(XATTR_SIZE_MAX + XATTR_NAME_MAX + 1)
+
+/*
+ * Without page faults, in the poller, a copy that falls short says nothing: the
+ * worker will see.
+ */
+static int vhfs_fetch(struct vhfs_req *req, void *to, size_t len)
+{
+	if (iov_iter_count(&req->src) < len)
+		return -EINVAL;
+	if (copy_from_iter(to, len, &req->src) == len)
+		return 0;
+	return req->may_sleep ? -EFAULT : VHFS_PUNT;
+}
+
+static int vhfs_get_header(struct vhfs_req *req)
+{
+	size_t given = iov_iter_count(&req->src);
+	int r = vhfs_fetch(req, &req->in, sizeof(req->in));
+
+	if (r)
+		return r;
+	req->known = true;
+	if (req->in.len < sizeof(req->in) || req->in.len > given)
+		return -EINVAL;
+	return 0;
+}
+
+/* Room for the answer is asked for first: nothing is done that cannot be told. */
+static int vhfs_check_room(const struct vhfs_req *req)
+{
+	const struct vhfs_op *op = req->op;
+	size_t want = sizeof(struct fuse_out_header);
+
+	if (op->flags & VHFS_OP_SILENT)
+		return 0;
+	if (!(op->flags & VHFS_OP_REPLY_VARIES))
+		want += op->out;
+	return req->out_room < want ? -EINVAL : 0;
+}
+
+/* SETXATTR has grown, by negotiation. */
+static size_t vhfs_fixed_size(const struct vhfs_req *req, size_t given)
+{
+	const struct vhfs_op *op = req->op;
+
+	if (req->in.opcode == FUSE_SETXATTR &&
+	    !(req->ex->session.flags & FUSE_SETXATTR_EXT))
+		return FUSE_COMPAT_SETXATTR_IN_SIZE;
+	if (op->flags & VHFS_OP_ARGS_VARY)
+		return clamp_t(size_t, given, op->in_min, op->in);
+	return op->in;
+}
+
+static int vhfs_check_component(const char *name, size_t len, bool dots)
+{
+	if (!len)
+		return -EINVAL;
+	if (len > NAME_MAX)
+		return -ENAMETOOLONG;
+	if (memchr(name, '/', len))
+		return -EINVAL;
+	if (!dots && is_dot_dotdot(name, len))
+		return -EINVAL;
+	return 0;
+}
+
+static int vhfs_check_string(enum vhfs_name kind, const char *name, size_t len)
+{
+	switch (kind) {
+	case VHFS_NAME_ONE:
+		return vhfs_check_component(name, len, false);
+	case VHFS_NAME_LOOKUP:
+		return vhfs_check_component(name, len, true);
+	case VHFS_NAME_TARGET:
+		if (!len)
+			return -ENOENT;
+		return len >= PATH_MAX ? -ENAMETOOLONG : 0;
+	case VHFS_NAME_XATTR:
+		return !len || len > XATTR_NAME_MAX ? -ERANGE : 0;
+	default:
+		return -EINVAL;
+	}
+}
+
+/* @rest bytes of @buf are strings, each with its end, then the tail. */
+static int vhfs_split_strings(struct vhfs_req *req, size_t rest)
+{
+	const char *at = req->buf;
+	unsigned int i;
+	int r;
+
+	for (i = 0; i < ARRAY_SIZE(req->names); i++) {
+		enum vhfs_name kind = req->op->names[i];
+		size_t len;
+
+		if (kind == VHFS_NAME_NONE)
+			break;
+		len = strnlen(at, rest);
+		if (len == rest)
+			return -EINVAL;
+		r = vhfs_check_string(kind, at, len);
+		if (r)
+			return r;
+		req->names[i] = at;
+		req->name_len[i] = min_t(size_t, len, NAME_MAX);
+		at += len + 1;
+		rest -= len + 1;
+	}
+	if (rest && !(req->op->flags & VHFS_OP_TAIL))
+		return -EINVAL;
+	req->tail = at;
+	req->tail_len = rest;
+	return 0;
+}
+
+static int vhfs_get_rest(struct vhfs_req *req, size_t rest)
+{
+	gfp_t gfp = req->may_sleep ? GFP_KERNEL_ACCOUNT : GFP_NOWAIT;
+	int r;
+
+	if (rest > MAX_REST)
+		return -EINVAL;
+	if (!rest && !req->op->names[0])
+		return 0;
+	/* Too much for the poller to copy, or to allocate. */
+	if (!req->may_sleep && rest > PAGE_SIZE)
+		return VHFS_PUNT;
+	req->buf = req->may_sleep ? kvmalloc(rest + 1, gfp) :
+				    kmalloc(rest + 1, gfp | __GFP_NOWARN);
+	if (!req->buf)
+		return req->may_sleep ? -ENOMEM : VHFS_PUNT;
+	r = vhfs_fetch(req, req->buf, rest);
+	if (r)
+		return r;
+	req->buf[rest] = 0;
+	return vhfs_split_strings(req, rest);
+}
+
+/* One supplementary group is all that a guest sends (FUSE_CREATE_SUPP_GROUP). */
+static int vhfs_get_groups(struct vhfs_req *req, const void *ext, size_t len)
+{
+	const struct fuse_supp_groups *groups = ext;
+
+	if (len < sizeof(*groups) || groups->nr_groups > 1 ||
+	    len < struct_size(groups, groups, groups->nr_groups))
+		return -EINVAL;
+	if (groups->nr_groups)
+		req->group = groups->groups[0];
+	return 0;
+}
+
+static int vhfs_split_ext(struct vhfs_req *req, const void *ext, size_t len)
+{
+	const struct fuse_ext_header *head;
+	int r;
+
+	for (; len; ext += head->size, len -= head->size) {
+		head = ext;
+		if (len < sizeof(*head) || head->size < sizeof(*head) ||
+		    head->size > len || head->size % sizeof(u64))
+			return -EINVAL;
+		if (head->type != FUSE_EXT_GROUPS)
+			continue;
+		r = vhfs_get_groups(req, head + 1, head->size - sizeof(*head));
+		if (r)
+			return r;
+	}
+	return 0;
+}
+
+static int vhfs_get_ext(struct vhfs_req *req, size_t len)
+{
+	void *ext;
+	int r;
+
+	if (!len)
+		return 0;
+	if (len > VHFS_MAX_EXT)
+		return -EINVAL;
+	if (!req->may_sleep)
+		return VHFS_PUNT;
+	ext = kmalloc(len, GFP_KERNEL_ACCOUNT);
+	if (!ext)
+		return -ENOMEM;
+	r = vhfs_fetch(req, ext, len);
+	if (!r)
+		r = vhfs_split_ext(req, ext, len);
+	kfree(ext);
+	return r;
+}
+
+static int vhfs_get_args(struct vhfs_req *req)
+{
+	size_t left = req->in.len - sizeof(req->in);
+	size_t ext = req->in.total_extlen * sizeof(u64);
+	size_t fixed;
+	int r;
+
+	if (ext > left)
+		return -EINVAL;
+	left -= ext;
+	fixed = vhfs_fixed_size(req, left);
+	if (left < fixed)
+		return -EINVAL;
+	r = vhfs_fetch(req, req->fixed, fixed);
+	if (r)
+		return r;
+	left -= fixed;
+	if (req->op->flags & VHFS_OP_DATA_IN) {
+		if (ext)
+			return -EINVAL;
+		/* It stays where it is until it is written. */
+		iov_iter_truncate(&req->src, left);
+		return 0;
+	}
+	r = vhfs_get_rest(req, left);
+	return r ?: vhfs_get_ext(req, ext);
+}
+
+/**
+ * vhfs_decode - read a request
+ * @req: with @src, @dst, @out_room and @may_sleep; all else is zero
+ *
+ * Returns 0, an error to answer with (if req->known), or VHFS_PUNT.
+ */
+int vhfs_decode(struct vhfs_req *req)
+{
+	int r;
+
+	req->group = VHFS_NO_GROUP;
+	r = vhfs_get_header(req);
+	if (r)
+		return r;
+	req->op = vhfs_find_op(req->in.opcode);
+	if (!req->op)
+		return -ENOSYS;
+	r = vhfs_check_room(req);
+	if (r)
+		return r;
+	/* Pairs with the release in vhfs_init(): what was negotiated is set. */
+	if (!smp_load_acquire(&req->ex->session.up) &&
+	    !(req->op->flags & VHFS_OP_BEFORE_INIT))
+		return -EIO;
+	req->session = READ_ONCE(req->ex->table.session);
+	return vhfs_get_args(req);
+}
+
+/**
+ * vhfs_req_free - let go of what a request allocated, not of itself
+ * @req: answered, or to be decoded again
+ */
+void vhfs_req_free(struct vhfs_req *req)
+{
+	kvfree(req->buf);
+	kvfree(req->body);
+	req->buf = NULL;
+	req->body = NULL;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The device as vhost_serve has it: main.c, ring.c and the tracepoints; nothing
+ * else needs to know of rings.
+ */
+#ifndef _VHOST_FS_DEV_H
+#define _VHOST_FS_DEV_H
+
+#include <linux/vhost_serve.h>
+
+#include "fs.h"
+
+/* Most chains of a guest have fewer buffers. */
+#define VHFS_INLINE_IOV	8
+
+/* struct vhfs_dev - an open /dev/vhost-fs; @ex is under the device's mutex */
+struct vhfs_dev {
+	struct vserve_dev base;
+	struct vhfs_export *ex;
+};
+
+/*
+ * struct vhfs_slot - a request and its place in the guest's memory
+ * @answered: the reply is in the guest's memory, and nothing is held any more
+ * @len: of that reply
+ * @iov: of the chain, or @inline_iov
+ */
+struct vhfs_slot {
+	struct vserve_req base;
+	struct vhfs_req req;
+	bool answered;
+	u32 len;
+	struct iovec *iov;
+	struct iovec inline_iov[VHFS_INLINE_IOV];
+};
+
+static inline struct vhfs_dev *to_vhfs_dev(struct vserve_dev *dev)
+{
+	return container_of(dev, struct vhfs_dev, base);
+}
+
+static inline struct vhfs_slot *to_vhfs_slot(struct vserve_req *base)
+{
+	return container_of(base, struct vhfs_slot, base);
+}
+
+/* ring.c */
+int vhfs_take(struct vserve_req *base, const struct vserve_chain *chain,
+	      bool may_sleep);
+void vhfs_submit(struct vserve_req *base);
+void vhfs_work(struct vserve_req *base);
+int vhfs_finish(struct vserve_req *base, bool may_sleep);
+
+#endif

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * READDIR and READDIRPLUS.
+ *
+ * Entries are gathered with the directory locked, in a buffer of ours, and looked
+ * up after that (for the latter), without.  A handle has one position, which
+ * requests that come at once take turns at.
+ */
+#include <linux/fs.h>
+#include <linux/namei.h>
+#include <linux/slab.h>
+
+#include "fs.h"
+
+/*
+ * struct vhfs_dirents - entries being gathered
+ * @buf: @size: room
+ * @used: bytes of whole entries
+ * @last: the last of them: where it ends is known when the next one comes
+ * @plus: each has a struct fuse_entry_out before it
+ * @full: there was one for which there is no room
+ */
+struct vhfs_dirents {
+	struct dir_context ctx;
+	void *buf;
+	u32 size;
+	u32 used;
+	struct fuse_dirent *last;
+	bool plus;
+	bool full;
+	u64 root_ino;
+};
+
+static u32 vhfs_record_size(const struct vhfs_dirents *de, u32 len)
+{
+	u32 head = de->plus ? FUSE_NAME_OFFSET_DIRENTPLUS : FUSE_NAME_OFFSET;
+
+	return FUSE_REC_ALIGN(head + len);
+}
+
+static bool vhfs_is_dots(const char *name, u32 len)
+{
+	return len == 2 && name[0] == '.' && name[1] == '.';
+}
+
+static bool vhfs_add_dirent(struct dir_context *ctx, const char *name, int len,
+			    loff_t pos, u64 ino, unsigned int type)
+{
+	struct vhfs_dirents *de = container_of(ctx, struct vhfs_dirents, ctx);
+	struct fuse_dirent *dirent;
+	u32 size;
+
+	if (de->last)
+		de->last->off = pos;
+	/* No guest can say such a name. */
+	if (len <= 0 || len > NAME_MAX)
+		return true;
+	size = vhfs_record_size(de, len);
+	if (de->size - de->used < size) {
+		de->full = true;
+		return false;
+	}
+	dirent = de->buf + de->used;
+	memset(dirent, 0, size);
+	if (de->plus)
+		dirent = &((struct fuse_direntplus *)dirent)->dirent;
+	/* What is above the root is the host's own matter. */
+	dirent->ino = de->root_ino && vhfs_is_dots(name, len) ?
+		de->root_ino : ino;
+	dirent->type = type;
+	dirent->namelen = len;
+	memcpy(dirent->name, name, len);
+	de->used += size;
+	de->last = dirent;
+	return true;
+}
+
+/* A file system may stop in the middle; it is at the end if there is no more. */
+static int vhfs_gather_all(struct file *dir, struct vhfs_dirents *de)
+{
+	u32 before;
+	int r;
+
+	do {
+		before = de->used;
+		r = iterate_dir(dir, &de->ctx);
+		/* There, if no other entry was seen after it. */
+		if (!r && !de->full && de->last)
+			de->last->off = de->ctx.pos;
+	} while (!r && !de->full && de->used != before);
+	/* What was found before an error is told first. */
+	return de->used ? 0 : r;
+}
+
+static int vhfs_gather(struct vhfs_handle *handle, u64 pos,
+		       struct vhfs_dirents *de)
+{
+	struct file *dir = handle->file;
+	loff_t at;
+	int r = 0;
+
+	mutex_lock(&handle->pos_lock);
+	if (dir->f_pos != pos) {
+		at = vfs_llseek(dir, pos, SEEK_SET);
+		r = at < 0 ? at : 0;
+	}
+	if (!r)
+		r = vhfs_gather_all(dir, de);
+	mutex_unlock(&handle->pos_lock);
+	if (!r && de->full && !de->used)
+		return -EINVAL;
+	return r;
+}
+
+/* An entry that cannot be looked up is told of without attributes. */
+static void vhfs_look_up_entry(struct vhfs_req *req,
+			       struct fuse_direntplus *plus)
+{
+	const struct fuse_dirent *dirent = &plus->dirent;
+	struct dentry *dentry;
+
+	if (is_dot_dotdot(dirent->name, dirent->namelen))
+		return;
+	dentry = lookup_one_positive_unlocked(vhfs_idmap(req->ex), dirent->name,
+					      vhfs_dentry(req),
+					      dirent->namelen);
+	if (IS_ERR(dentry))
+		return;
+	if (vhfs_fill_entry(req, dentry, &plus->entry_out))
+		memset(&plus->entry_out, 0, sizeof(plus->entry_out));
+	dput(dentry);
+}
+
+static void vhfs_look_up_all(struct vhfs_req *req,
+			     const struct vhfs_dirents *de)
+{
+	struct fuse_direntplus *plus;
+	u32 at;
+
+	for (at = 0; at < de->used; at += FUSE_DIRENTPLUS_SIZE(plus)) {
+		plus = de->buf + at;
+		vhfs_look_up_entry(req, plus);
+	}
+}
+
+static int vhfs_do_readdir(struct vhfs_req *req, bool plus)
+{
+	const struct fuse_read_in *arg = vhfs_args(req, struct fuse_read_in);
+	u32 room = req->out_room - sizeof(struct fuse_out_header);
+	struct vhfs_dirents de = {
+		.ctx.actor	= vhfs_add_dirent,
+		.size		= min3(arg->size, room, VHFS_MAX_REPLY),
+		.plus		= plus,
+	};
+	struct vhfs_handle *handle;
+	int r;
+
+	if ((s64)arg->offset < 0 || !de.size)
+		return -EINVAL;
+	if (req->node == req->ex->root_node)
+		de.root_ino = vhfs_inode(req)->i_ino;
+	handle = vhfs_handle_get(req, arg->fh);
+	if (IS_ERR(handle))
+		return PTR_ERR(handle);
+	de.buf = kvmalloc(de.size, GFP_KERNEL_ACCOUNT);
+	r = -ENOMEM;
+	if (!de.buf)
+		goto put;
+	req->body = de.buf;
+	r = vhfs_gather(handle, arg->offset, &de);
+	if (r)
+		goto put;
+	if (plus)
+		vhfs_look_up_all(req, &de);
+	req->body_len = de.used;
+put:
+	vhfs_handle_put(handle, !req->hot);
+	return r;
+}
+
+int vhfs_readdir(struct vhfs_req *req)
+{
+	return vhfs_do_readdir(req, false);
+}
+
+int vhfs_readdirplus(struct vhfs_req *req)
+{
+	return vhfs_do_readdir(req, true);
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The table of operations, and how one is carried out: its node is looked up and
+ * checked, the right credentials are put on, and its function is called.
+ */
+#include <linux/fsnotify.h>
+#include <linux/nospec.h>
+
+#include "fs.h"
+
+/* clang-format off */
+#define NAME1	{ VHFS_NAME_ONE }
+#define NAME2	{ VHFS_NAME_ONE, VHFS_NAME_ONE }
+#define XNAME	{ VHFS_NAME_XATTR }
+
+#define P	VHFS_OP_POLLER
+#define HOT	VHFS_OP_HOT
+#define SILENT	VHFS_OP_SILENT
+#define NO_NODE	VHFS_OP_NO_NODE
+#define DIR	VHFS_OP_DIR
+#define EARLY	VHFS_OP_BEFORE_INIT
+#define CHANGES	VHFS_OP_CHANGES
+#define MAKES	(VHFS_OP_CHANGES | VHFS_OP_AS_CALLER | VHFS_OP_DIR | VHFS_OP_HOT)
+#define VARIES	VHFS_OP_REPLY_VARIES
+#define PLAIN	VHFS_OP_PLAIN
+
+#define OP(what, function, its_flags, its_in, its_out, ...)		\
+	[FUSE_##what] = { .name = #what, .run = vhfs_##function,	\
+			  .flags = its_flags, .in = its_in,		\
+			  .out = its_out, __VA_ARGS__ }
+#define IN(type)	sizeof(struct fuse_##type##_in)
+#define OUT(type)	sizeof(struct fuse_##type##_out)
+#define OPENED		(OUT(entry) + OUT(open))
+
+static const struct vhfs_op vhfs_ops[] = {
+	OP(INIT,	init,	EARLY | NO_NODE | PLAIN | VARIES |
+	   VHFS_OP_ARGS_VARY, IN(init), OUT(init),
+	   .in_min = offsetof(struct fuse_init_in, flags2)),
+	OP(DESTROY,	destroy, EARLY | NO_NODE | PLAIN, 0, 0),
+	OP(FORGET,	forget,	P | SILENT | NO_NODE | PLAIN, IN(forget), 0),
+	OP(BATCH_FORGET, batch_forget, SILENT | NO_NODE | PLAIN | VHFS_OP_TAIL,
+	   IN(batch_forget), 0),
+	OP(INTERRUPT,	interrupt, SILENT | NO_NODE | PLAIN, IN(interrupt), 0),
+
+	OP(LOOKUP,	lookup,	P | HOT | DIR, 0, OUT(entry),
+	   .names = { VHFS_NAME_LOOKUP }),
+	OP(GETATTR,	getattr, P | HOT, IN(getattr), OUT(attr)),
+	OP(STATX,	statx,	HOT, IN(statx), OUT(statx)),
+	OP(SETATTR,	setattr, HOT | CHANGES, IN(setattr), OUT(attr)),
+	OP(READLINK,	readlink, HOT | VARIES, 0, 0),
+	OP(ACCESS,	access,	HOT, IN(access), 0),
+	OP(STATFS,	statfs,	HOT, 0, OUT(statfs)),
+	OP(SYNCFS,	syncfs,	0, IN(syncfs), 0),
+
+	OP(MKNOD,	mknod,	MAKES, IN(mknod), OUT(entry), .names = NAME1),
+	OP(MKDIR,	mkdir,	MAKES, IN(mkdir), OUT(entry), .names = NAME1),
+	OP(SYMLINK,	symlink, MAKES, 0, OUT(entry),
+	   .names = { VHFS_NAME_ONE, VHFS_NAME_TARGET }),
+	OP(LINK,	link,	HOT | CHANGES | DIR, IN(link), OUT(entry),
+	   .names = NAME1),
+	OP(CREATE,	create,	MAKES, IN(create), OPENED, .names = NAME1),
+	OP(TMPFILE,	tmpfile, MAKES, IN(create), OPENED, .names = NAME1),
+
+	OP(UNLINK,	unlink,	HOT | CHANGES | DIR, 0, 0, .names = NAME1),
+	OP(RMDIR,	rmdir,	HOT | CHANGES | DIR, 0, 0, .names = NAME1),
+	OP(RENAME,	rename,	HOT | CHANGES | DIR, IN(rename), 0, .names = NAME2),
+	OP(RENAME2,	rename2, MAKES, IN(rename2), 0, .names = NAME2),
+
+	OP(OPEN,	open,	HOT, IN(open), OUT(open)),
+	OP(OPENDIR,	opendir, HOT | DIR, IN(open), OUT(open)),
+	OP(RELEASE,	release, HOT | PLAIN, IN(release), 0),
+	OP(RELEASEDIR,	release, HOT | PLAIN, IN(release), 0),
+	OP(FLUSH,	flush,	HOT, IN(flush), 0),
+	OP(FSYNC,	fsync,	0, IN(fsync), 0),
+	OP(FSYNCDIR,	fsync,	0, IN(fsync), 0),
+	OP(FALLOCATE,	fallocate, CHANGES, IN(fallocate), 0),
+	OP(LSEEK,	lseek,	0, IN(lseek), OUT(lseek)),
+	OP(COPY_FILE_RANGE, copy_file_range, CHANGES, IN(copy_file_range),
+	   OUT(write)),
+
+	OP(READ,	read,	P | VARIES | VHFS_OP_DATA_OUT, IN(read), 0),
+	OP(WRITE,	write,	HOT | CHANGES | VHFS_OP_DATA_IN, IN(write), OUT(write)),
+
+	OP(READDIR,	readdir, HOT | DIR | VARIES, IN(read), 0),
+	OP(READDIRPLUS, readdirplus, HOT | DIR | VARIES, IN(read), 0),
+
+	OP(SETXATTR,	setxattr, HOT | CHANGES | VHFS_OP_TAIL, IN(setxattr), 0,
+	   .names = XNAME),
+	OP(GETXATTR,	getxattr, HOT | VARIES, IN(getxattr), 0, .names = XNAME),
+	OP(LISTXATTR,	listxattr, HOT | VARIES, IN(getxattr), 0),
+	OP(REMOVEXATTR, removexattr, HOT | CHANGES, 0, 0, .names = XNAME),
+
+	OP(GETLK,	getlk,	0, IN(lk), OUT(lk)),
+	OP(SETLK,	setlk,	0, IN(lk), 0),
+	OP(SETLKW,	setlkw,	0, IN(lk), 0),
+};
+
+/* clang-format on */
+
+/**
+ * vhfs_find_op - the line of the table for an opcode
+ * @opcode: the guest's
+ *
+ * Returns NULL if it is not served.
+ */
+const struct vhfs_op *vhfs_find_op(u32 opcode)
+{
+	const struct vhfs_op *op;
+
+	if (opcode >= ARRAY_SIZE(vhfs_ops))
+		return NULL;
+	op = &vhfs_ops[array_index_nospec(opcode, ARRAY_SIZE(vhfs_ops))];
+	return op->run ? op : NULL;
+}
+
+static int vhfs_get_node(struct vhfs_req *req)
+{
+	if (req->op->flags & VHFS_OP_NO_NODE)
+		return 0;
+	/* Tried by the poller before, it has one already. */
+	if (!req->node)
+		req->node = vhfs_node_get(req->ex, req->in.nodeid);
+	if (!req->node)
+		return -ESTALE;
+	/* Automount points are directories without a lookup. */
+	if (req->op->flags & VHFS_OP_DIR && !d_can_lookup(req->node->dentry))
+		return -ENOTDIR;
+	/* What is open can be closed, wherever it went. */
+	if (req->op->flags & VHFS_OP_PLAIN)
+		return 0;
+	return vhfs_node_check(req->node);
+}
+
+/* The guest says that the caller may not keep set-id bits, see KILLPRIV_V2. */
+static bool vhfs_kills(const struct vhfs_req *req)
+{
+	switch (req->in.opcode) {
+	case FUSE_WRITE:
+		return vhfs_args(req, struct fuse_write_in)->write_flags &
+		       FUSE_WRITE_KILL_SUIDGID;
+	case FUSE_OPEN:
+		return vhfs_args(req, struct fuse_open_in)->open_flags &
+		       FUSE_OPEN_KILL_SUIDGID;
+	case FUSE_CREATE:
+		return vhfs_args(req, struct fuse_create_in)->open_flags &
+		       FUSE_OPEN_KILL_SUIDGID;
+	case FUSE_SETATTR:
+		return vhfs_args(req, struct fuse_setattr_in)->valid &
+		       FATTR_KILL_SUIDGID;
+	case FUSE_SETXATTR:
+		return vhfs_args(req, struct fuse_setxattr_in)->setxattr_flags &
+		       FUSE_SETXATTR_ACL_KILL_SGID;
+	default:
+		return false;
+	}
+}
+
+/*
+ * A caller who is not root makes things as on a local file system: without
+ * CAP_FSETID the group bit goes where he is not of the group.
+ */
+static const struct cred *vhfs_cred_of(struct vhfs_req *req)
+{
+	bool kills = vhfs_kills(req);
+
+	if (req->op->flags & VHFS_OP_AS_CALLER)
+		return vhfs_cred_caller(req, kills || req->in.uid);
+	/* Whether the group bit goes depends on the caller's group. */
+	if (kills && req->in.opcode == FUSE_SETXATTR)
+		return vhfs_cred_caller(req, true);
+	return get_cred(vhfs_cred_base(req->ex->creds, kills));
+}
+
+static int vhfs_run_as(struct vhfs_req *req)
+{
+	const struct cred *cred = vhfs_cred_of(req), *old;
+	int r;
+
+	if (IS_ERR(cred))
+		return PTR_ERR(cred);
+	old = vhfs_act_as(cred);
+	r = req->op->run(req);
+	vhfs_act_end(old);
+	put_cred(cred);
+	return r;
+}
+
+/**
+ * vhfs_run - carry out a request
+ * @req: decoded
+ *
+ * Returns 0, an error, VHFS_PUNT (not in a worker: nothing was done) or
+ * VHFS_PARKED.
+ */
+int vhfs_run(struct vhfs_req *req)
+{
+	int r;
+
+	if (!req->may_sleep && !(req->op->flags & VHFS_OP_POLLER))
+		return VHFS_PUNT;
+	if (req->op->flags & VHFS_OP_CHANGES && vhfs_read_only(req->ex))
+		return -EROFS;
+	r = vhfs_get_node(req);
+	if (r)
+		return r;
+	if (req->op->flags & VHFS_OP_PLAIN)
+		return req->op->run(req);
+	return vhfs_run_as(req);
+}
+
+static bool vhfs_data_is_hot(const struct vhfs_req *req)
+{
+	switch (req->in.opcode) {
+	case FUSE_WRITE:
+		/* What goes to the disk at once waits for it. */
+		return !(vhfs_args(req, struct fuse_write_in)->flags &
+			 (O_DIRECT | O_DSYNC | __O_SYNC)) &&
+		       iov_iter_count(&req->src) <= VHFS_HOT_WRITE;
+	case FUSE_READDIR:
+	case FUSE_READDIRPLUS:
+		return vhfs_args(req, struct fuse_read_in)->size <=
+		       VHFS_HOT_DIRENTS;
+	default:
+		return true;
+	}
+}
+
+/* A frozen file system has these wait until it is thawed. */
+static bool vhfs_waits_for_thaw(const struct vhfs_req *req)
+{
+	return req->op->flags & VHFS_OP_CHANGES ||
+	       (req->in.opcode == FUSE_OPEN &&
+		vhfs_args(req, struct fuse_open_in)->flags & O_TRUNC);
+}
+
+/**
+ * vhfs_is_hot - is a request for the poller's thread, though it may sleep?
+ * @req: that the poller could not carry out in its round
+ *
+ * A request that may wait for an unknown time is not: a change of a frozen file system, or
+ * any request where a fanotify listener is asked for permission, or on a file system that
+ * is not local.
+ */
+bool vhfs_is_hot(const struct vhfs_req *req)
+{
+	struct super_block *sb = req->ex->root.dentry->d_sb;
+
+	if (!(req->op->flags & VHFS_OP_HOT) || !req->ex->local)
+		return false;
+	if (fsnotify_sb_has_priority_watchers(sb, FSNOTIFY_PRIO_CONTENT))
+		return false;
+	if (READ_ONCE(sb->s_writers.frozen) != SB_UNFROZEN &&
+	    vhfs_waits_for_thaw(req))
+		return false;
+	return vhfs_data_is_hot(req);
+}
+
+/**
+ * vhfs_wire_error - an error as FUSE takes it
+ * @error: 0, or negative
+ *
+ * The kernel has errors for its own use, from 512 on.
+ */
+int vhfs_wire_error(int error)
+{
+	if (error > -512)
+		return min(error, 0);
+	switch (error) {
+	case -ERESTARTSYS:
+	case -ERESTARTNOINTR:
+	case -ERESTARTNOHAND:
+	case -ERESTART_RESTARTBLOCK:
+		return -EINTR;
+	case -ENOTSUPP:
+		return -EOPNOTSUPP;
+	case -EOPENSTALE:
+		return -ESTALE;
+	case -EJUKEBOX:
+		return -EAGAIN;
+	default:
+		return -EIO;
+	}
+}
+
+/**
+ * vhfs_fill_header - the header of a reply
+ * @req: done
+ * @oh: to be filled
+ */
+void vhfs_fill_header(const struct vhfs_req *req, struct fuse_out_header *oh)
+{
+	oh->unique = req->in.unique;
+	oh->error = vhfs_wire_error(req->error);
+	oh->len = sizeof(*oh);
+	if (!oh->error)
+		oh->len += req->reply_len + req->body_len + req->data_len;
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * An export: a directory, in a private clone of its mount, with its limits.
+ */
+#include <linux/file.h>
+#include <linux/magic.h>
+#include <linux/slab.h>
+#include <linux/user_namespace.h>
+
+#include "fs.h"
+
+#define DEFAULT_NODES	1000000
+#define DEFAULT_HANDLES	65536
+#define DEFAULT_LOCKS	16384
+
+/* Deferred ends, and requests for locks, of one export at the same time. */
+#define EXPORT_WORKERS	16
+
+#define KNOWN_FLAGS							\
+	(VHOST_FS_EXPORT_READ_ONLY | VHOST_FS_EXPORT_SQUASH |		\
+	 VHOST_FS_EXPORT_NO_XATTR | VHOST_FS_EXPORT_MAP_XATTR |		\
+	 VHOST_FS_EXPORT_RAW_XATTR | VHOST_FS_EXPORT_LOCAL_LOCKS |	\
+	 VHOST_FS_EXPORT_NO_ACL)
+
+static int vhfs_check_config(const struct vhost_fs_export *cfg)
+{
+	u32 xattr = cfg->flags & (VHOST_FS_EXPORT_NO_XATTR |
+				  VHOST_FS_EXPORT_MAP_XATTR |
+				  VHOST_FS_EXPORT_RAW_XATTR);
+
+	if (cfg->flags & ~KNOWN_FLAGS || hweight32(xattr) > 1 || cfg->pad)
+		return -EINVAL;
+	if (cfg->cache > VHOST_FS_CACHE_ALWAYS)
+		return -EINVAL;
+	if (!(cfg->flags & VHOST_FS_EXPORT_SQUASH) &&
+	    (cfg->squash_uid || cfg->squash_gid))
+		return -EINVAL;
+	/* atomic_t counts them. */
+	if (cfg->max_nodes > INT_MAX / 2 || cfg->max_handles > INT_MAX / 2 ||
+	    cfg->max_locks > INT_MAX / 2)
+		return -EINVAL;
+	return 0;
+}
+
+static void vhfs_set_config(struct vhfs_export *ex,
+			    const struct vhost_fs_export *cfg)
+{
+	ex->cfg = *cfg;
+	ex->cfg.max_nodes = cfg->max_nodes ?: DEFAULT_NODES;
+	ex->cfg.max_handles = cfg->max_handles ?: DEFAULT_HANDLES;
+	ex->cfg.max_locks = cfg->max_locks ?: DEFAULT_LOCKS;
+}
+
+/* The clone has no children, and no other task can change or unmount it. */
+static int vhfs_clone_mount(struct vhfs_export *ex, const struct path *dir)
+{
+	struct vfsmount *mnt;
+
+	if (!d_is_dir(dir->dentry))
+		return -ENOTDIR;
+	if (!d_can_lookup(dir->dentry))
+		return -EINVAL;
+	mnt = clone_private_mount(dir);
+	if (IS_ERR(mnt))
+		return PTR_ERR(mnt);
+	if (vhfs_read_only(ex))
+		mnt->mnt_flags |= MNT_READONLY;
+	/* Devices are the guest's own matter, and nothing is run here. */
+	mnt->mnt_flags |= MNT_NODEV | MNT_NOSUID;
+	ex->root.mnt = mnt;
+	ex->root.dentry = dget(dir->dentry);
+	return 0;
+}
+
+static void vhfs_close_root(struct vhfs_export *ex)
+{
+	dput(ex->root.dentry);
+	kern_unmount(ex->root.mnt);
+}
+
+static int vhfs_open_root(struct vhfs_export *ex)
+{
+	/* O_PATH will do. */
+	struct file *dir = fget_raw(ex->cfg.fd);
+	int r;
+
+	if (!dir)
+		return -EBADF;
+	r = vhfs_clone_mount(ex, &dir->f_path);
+	fput(dir);
+	if (r)
+		return r;
+	/* As to open it would need; what is beneath is checked on its own. */
+	r = inode_permission(vhfs_idmap(ex), d_inode(ex->root.dentry),
+			     MAY_READ | MAY_EXEC);
+	if (r)
+		vhfs_close_root(ex);
+	return r;
+}
+
+/* Their getattr takes spin locks at most: read, in 6.12. */
+static bool vhfs_getattr_is_quick(const struct super_block *sb)
+{
+	switch (sb->s_magic) {
+	case TMPFS_MAGIC:
+	case RAMFS_MAGIC:
+	case EXT4_SUPER_MAGIC:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/*
+ * On a disk of this host, or in its memory.  Others with a disk wait for a daemon or for
+ * other machines (fuseblk, gfs2, ocfs2), or write zeroes up to where a file grows (vfat).
+ */
+static bool vhfs_is_local(const struct super_block *sb)
+{
+	switch (sb->s_magic) {
+	case TMPFS_MAGIC:
+	case RAMFS_MAGIC:
+	case EXT4_SUPER_MAGIC:
+	case XFS_SUPER_MAGIC:
+	case BTRFS_SUPER_MAGIC:
+	case F2FS_SUPER_MAGIC:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static void vhfs_reap(struct work_struct *work)
+{
+	struct vhfs_export *ex = container_of(work, struct vhfs_export, reaper);
+
+	vhfs_reap_handles(ex);
+	vhfs_reap_nodes(ex);
+}
+
+static void vhfs_init_fields(struct vhfs_export *ex,
+			     const struct vhost_fs_export *cfg)
+{
+	vhfs_set_config(ex, cfg);
+	mutex_init(&ex->session_lock);
+	init_llist_head(&ex->reap_nodes);
+	init_llist_head(&ex->reap_handles);
+	INIT_WORK(&ex->reaper, vhfs_reap);
+	ex->user_ns = get_user_ns(current_user_ns());
+	ex->pid = current->tgid;
+}
+
+static void vhfs_free(struct vhfs_export *ex)
+{
+	put_user_ns(ex->user_ns);
+	kfree(ex);
+}
+
+/* Set up all that hangs on the root.  After an error only the root is left. */
+static int vhfs_fill_export(struct vhfs_export *ex)
+{
+	int r;
+
+	ex->quick_getattr = vhfs_getattr_is_quick(ex->root.dentry->d_sb);
+	ex->local = vhfs_is_local(ex->root.dentry->d_sb);
+	ex->creds = vhfs_creds_open(&ex->cfg);
+	if (IS_ERR(ex->creds))
+		return PTR_ERR(ex->creds);
+	r = -ENOMEM;
+	ex->wq = alloc_workqueue("vhost_fs", WQ_UNBOUND, EXPORT_WORKERS);
+	if (!ex->wq)
+		goto creds;
+	ex->locks = vhfs_locks_open(ex);
+	if (!ex->locks)
+		goto wq;
+	r = vhfs_table_init(ex);
+	if (r)
+		goto locks;
+	return 0;
+locks:
+	vhfs_locks_close(ex->locks);
+wq:
+	destroy_workqueue(ex->wq);
+creds:
+	vhfs_creds_close(ex->creds);
+	return r;
+}
+
+/**
+ * vhfs_export_open - serve a directory
+ * @cfg: from user space
+ *
+ * The caller's credentials are those that act from now on.
+ */
+struct vhfs_export *vhfs_export_open(const struct vhost_fs_export *cfg)
+{
+	struct vhfs_export *ex;
+	int r = vhfs_check_config(cfg);
+
+	if (r)
+		return ERR_PTR(r);
+	ex = kzalloc(sizeof(*ex), GFP_KERNEL_ACCOUNT);
+	if (!ex)
+		return ERR_PTR(-ENOMEM);
+	vhfs_init_fields(ex, cfg);
+	r = vhfs_open_root(ex);
+	if (r)
+		goto free;
+	r = vhfs_fill_export(ex);
+	if (r)
+		goto root;
+	return ex;
+root:
+	vhfs_close_root(ex);
+free:
+	vhfs_free(ex);
+	return ERR_PTR(r);
+}
+
+/**
+ * vhfs_export_close - the end of an export
+ * @ex: without requests: what waited for a lock was cancelled and answered
+ *
+ * When this returns nothing of it is left: files are closed, locks are gone, the
+ * file system can be unmounted.
+ */
+void vhfs_export_close(struct vhfs_export *ex)
+{
+	vhfs_end_session(ex);
+	flush_work(&ex->reaper);
+	vhfs_table_destroy(ex);
+	vhfs_locks_close(ex->locks);
+	destroy_workqueue(ex->wq);
+	vhfs_creds_close(ex->creds);
+	/* Nodes are freed after a grace period; the dentries they had are not. */
+	vhfs_close_root(ex);
+	vhfs_free(ex);
+}
+
+/**
+ * vhfs_export_info - what is served and used
+ * @ex: the export
+ * @info: its features and size are the caller's
+ */
+void vhfs_export_info(struct vhfs_export *ex, struct vhost_fs_info *info)
+{
+	info->flags = ex->cfg.flags;
+	info->state = VHOST_FS_INFO_EXPORT;
+	if (READ_ONCE(ex->session.up)) {
+		info->state |= VHOST_FS_INFO_SESSION;
+		info->minor = ex->session.minor;
+		info->fuse_flags = ex->session.flags;
+	}
+	info->max_nodes = ex->cfg.max_nodes;
+	info->max_handles = ex->cfg.max_handles;
+	info->max_locks = ex->cfg.max_locks;
+	info->max_write = VHFS_MAX_WRITE;
+	info->nodes = atomic_read(&ex->table.nr_nodes);
+	info->handles = atomic_read(&ex->table.nr_handles);
+	info->locks = vhfs_locks_used(ex->locks);
+	info->sessions = atomic64_read(&ex->sessions);
+	info->refused = atomic64_read(&ex->refused);
+}

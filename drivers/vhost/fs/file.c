@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Open files: OPEN, OPENDIR, RELEASE, FLUSH, FSYNC, FALLOCATE, LSEEK,
+ * COPY_FILE_RANGE.  READ and WRITE are in io.c.
+ *
+ * The host's file is open without O_APPEND and O_DIRECT, which a guest can change
+ * while it has the file open: each READ and WRITE says what is in force.
+ */
+#include <linux/file.h>
+#include <linux/filelock.h>
+#include <linux/namei.h>
+
+#include "fs.h"
+
+/*
+ * Of one COPY_FILE_RANGE, so that a worker comes back; the guest asks for the rest.
+ */
+#define COPY_MAX	(64U << 20)
+
+/**
+ * vhfs_open_flags - what the host's file is opened with
+ * @flags: from the guest
+ */
+int vhfs_open_flags(u32 flags)
+{
+	return (flags & O_ACCMODE) | O_LARGEFILE;
+}
+
+/**
+ * vhfs_fopen_flags - what the guest is told to cache
+ * @ex: the export
+ * @inode: of the file
+ */
+u32 vhfs_fopen_flags(const struct vhfs_export *ex, const struct inode *inode)
+{
+	bool dir = S_ISDIR(inode->i_mode);
+
+	switch (ex->cfg.cache) {
+	case VHOST_FS_CACHE_NONE:
+		return dir ? 0 : FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES;
+	case VHOST_FS_CACHE_ALWAYS:
+		return dir ? FOPEN_KEEP_CACHE | FOPEN_CACHE_DIR :
+			     FOPEN_KEEP_CACHE | FOPEN_PARALLEL_DIRECT_WRITES;
+	default:
+		return dir ? 0 : FOPEN_PARALLEL_DIRECT_WRITES;
+	}
+}
+
+/* dentry_open() checks nothing of this. */
+static int vhfs_may_open(struct vhfs_req *req, const struct path *path,
+			 u32 flags)
+{
+	struct inode *inode = d_inode(path->dentry);
+	struct mnt_idmap *idmap = mnt_idmap(path->mnt);
+	int mask = ACC_MODE(flags);
+
+	/* 3 asks for neither, and means something to a few drivers only. */
+	if ((flags & O_ACCMODE) == O_ACCMODE)
+		return -EINVAL;
+	if (flags & O_TRUNC)
+		mask |= MAY_WRITE;
+	if (S_ISDIR(inode->i_mode))
+		return mask & MAY_WRITE ? -EISDIR :
+			inode_permission(idmap, inode, mask);
+	if (S_ISLNK(inode->i_mode))
+		return -ELOOP;
+	/* Devices, FIFOs and sockets are the guest's own. */
+	if (!S_ISREG(inode->i_mode))
+		return -ENXIO;
+	if (mask & MAY_WRITE && vhfs_read_only(req->ex))
+		return -EROFS;
+	if (IS_APPEND(inode) && mask & MAY_WRITE &&
+	    (!(flags & O_APPEND) || flags & O_TRUNC))
+		return -EPERM;
+	return inode_permission(idmap, inode, mask);
+}
+
+static int vhfs_open_trunc(struct vhfs_req *req, struct file *file)
+{
+	struct inode *inode = file_inode(file);
+	int r = mnt_want_write(file->f_path.mnt);
+
+	if (r)
+		return r;
+	r = get_write_access(inode);
+	if (!r) {
+		r = break_lease(inode, O_WRONLY);
+		if (!r)
+			r = vhfs_truncate(req, &file->f_path, NULL, 0,
+					  ATTR_MTIME | ATTR_CTIME | ATTR_OPEN);
+		put_write_access(inode);
+	}
+	mnt_drop_write(file->f_path.mnt);
+	return r;
+}
+
+static struct file *vhfs_open_path(struct vhfs_req *req,
+				   const struct path *path, u32 flags, bool made)
+{
+	struct file *file;
+	int r;
+
+	if (made && !d_is_reg(path->dentry))
+		return ERR_PTR(-ENXIO);
+	/* One that was just made may be written, whatever its mode. */
+	r = made ? 0 : vhfs_may_open(req, path, flags);
+	if (r)
+		return ERR_PTR(r);
+	file = dentry_open(path, vhfs_open_flags(flags), current_cred());
+	if (IS_ERR(file) || made || !(flags & O_TRUNC))
+		return file;
+	r = vhfs_open_trunc(req, file);
+	if (!r)
+		return file;
+	__fput_sync(file);
+	return ERR_PTR(r);
+}
+
+/**
+ * vhfs_open_node - give the guest a handle
+ * @req: that asked
+ * @handle: from vhfs_handle_new(); gone if this fails
+ * @path: what it asked for: a regular file or a directory, or this fails
+ * @flags: from the guest
+ * @made: it is new, by this request
+ * @out: zero; the answer
+ */
+int vhfs_open_node(struct vhfs_req *req, struct vhfs_handle *handle,
+		   const struct path *path, u32 flags, bool made,
+		   struct fuse_open_out *out)
+{
+	struct file *file;
+	int r;
+
+	file = vhfs_open_path(req, path, flags, made);
+	if (IS_ERR(file)) {
+		vhfs_handle_drop(handle);
+		return PTR_ERR(file);
+	}
+	r = vhfs_handle_set(req, handle, file);
+	if (r)
+		return r;
+	out->fh = handle->id;
+	out->open_flags = vhfs_fopen_flags(req->ex, d_inode(path->dentry));
+	vhfs_handle_put(handle, true);
+	return 0;
+}
+
+int vhfs_open(struct vhfs_req *req)
+{
+	struct fuse_open_out *out = vhfs_reply(req, struct fuse_open_out);
+	u32 flags = vhfs_args(req, struct fuse_open_in)->flags;
+	struct path path = vhfs_path(req);
+	struct vhfs_handle *handle;
+
+	if (S_ISDIR(vhfs_inode(req)->i_mode))
+		return -EISDIR;
+	if (flags & O_TRUNC && vhfs_too_big(req, vhfs_inode(req)))
+		return VHFS_PUNT;
+	handle = vhfs_handle_new(req);
+	if (IS_ERR(handle))
+		return PTR_ERR(handle);
+	return vhfs_open_node(req, handle, &path, flags, false, out);
+}
+
+int vhfs_opendir(struct vhfs_req *req)
+{
+	struct fuse_open_out *out = vhfs_reply(req, struct fuse_open_out);
+	struct path path = vhfs_path(req);
+	struct vhfs_handle *handle = vhfs_handle_new(req);
+
+	if (IS_ERR(handle))
+		return PTR_ERR(handle);
+	return vhfs_open_node(req, handle, &path, O_RDONLY, false, out);
+}
+
+int vhfs_release(struct vhfs_req *req)
+{
+	const struct fuse_release_in *arg =
+		vhfs_args(req, struct fuse_release_in);
+
+	/* It may be the end of an unlinked file. */
+	if (!vhfs_inode(req)->i_nlink && vhfs_too_big(req, vhfs_inode(req)))
+		return VHFS_PUNT;
+	return vhfs_handle_close(req, arg->fh);
+}
+
+/* close(2) of one of the guest's descriptors: the owner's POSIX locks go. */
+int vhfs_flush(struct vhfs_req *req)
+{
+	const struct fuse_flush_in *arg = vhfs_args(req, struct fuse_flush_in);
+	struct vhfs_handle *handle = vhfs_handle_get(req, arg->fh);
+	struct file *file;
+	int r = 0;
+
+	if (IS_ERR(handle))
+		return PTR_ERR(handle);
+	if (vhfs_locks_to_search(req, handle)) {
+		vhfs_handle_put(handle, false);
+		return VHFS_PUNT;
+	}
+	file = handle->file;
+	if (file->f_op->flush)
+		r = file->f_op->flush(file, NULL);
+	vhfs_unlock_owner(handle, arg->lock_owner);
+	vhfs_handle_put(handle, !req->hot);
+	return r;
+}
+
+int vhfs_fsync(struct vhfs_req *req)
+{
+	const struct fuse_fsync_in *arg = vhfs_args(req, struct fuse_fsync_in);
+	struct vhfs_handle *handle = vhfs_handle_get(req, arg->fh);
+	int r;
+
+	if (IS_ERR(handle))
+		return PTR_ERR(handle);
+	r = vfs_fsync(handle->file, arg->fsync_flags & FUSE_FSYNC_FDATASYNC);
+	vhfs_handle_put(handle, true);
+	return r;
+}
+
+int vhfs_fallocate(struct vhfs_req *req)
+{
+	const struct fuse_fallocate_in *arg =
+		vhfs_args(req, struct fuse_fallocate_in);
+	struct vhfs_handle *handle;
+	int r;
+
+	if ((s64)arg->offset < 0 || (s64)arg->length <= 0)
+		return -EINVAL;
+	handle = vhfs_handle_get(req, arg->fh);
+	if (IS_ERR(handle))
+		return PTR_ERR(handle);
+	r = vfs_fallocate(handle->file, arg->mode, arg->offset, arg->length);
+	vhfs_handle_put(handle, true);
+	return r;
+}
+
+/* Data and holes; where the guest's own position is, the guest knows. */
+int vhfs_lseek(struct vhfs_req *req)
+{
+	const struct fuse_lseek_in *arg = vhfs_args(req, struct fuse_lseek_in);
+	struct vhfs_handle *handle;
+	loff_t r = -EINVAL;
+
+	if (arg->whence != SEEK_DATA && arg->whence != SEEK_HOLE)
+		return -EINVAL;
+	handle = vhfs_handle_get(req, arg->fh);
+	if (IS_ERR(handle))
+		return PTR_ERR(handle);
+	/* A directory's position is READDIR's. */
+	if (S_ISREG(vhfs_inode(req)->i_mode))
+		r = vfs_llseek(handle->file, arg->offset, arg->whence);
+	vhfs_handle_put(handle, true);
+	if (r < 0)
+		return r;
+	vhfs_reply(req, struct fuse_lseek_out)->offset = r;
+	return 0;
+}
+
+static struct vhfs_handle *
+vhfs_get_target(struct vhfs_req *req, const struct fuse_copy_file_range_in *arg)
+{
+	struct vhfs_node *node = vhfs_node_get(req->ex, arg->nodeid_out);
+	struct vhfs_node *source = req->node;
+	struct vhfs_handle *handle;
+	int r;
+
+	if (!node)
+		return ERR_PTR(-ESTALE);
+	r = vhfs_node_check(node);
+	if (r) {
+		handle = ERR_PTR(r);
+	} else {
+		req->node = node;
+		handle = vhfs_handle_get(req, arg->fh_out);
+		req->node = source;
+	}
+	vhfs_node_put(node, true);
+	return handle;
+}
+
+int vhfs_copy_file_range(struct vhfs_req *req)
+{
+	const struct fuse_copy_file_range_in *arg =
+		vhfs_args(req, struct fuse_copy_file_range_in);
+	struct vhfs_handle *from, *to;
+	ssize_t r;
+
+	if (arg->flags)
+		return -EINVAL;
+	if ((s64)arg->off_in < 0 || (s64)arg->off_out < 0)
+		return -EINVAL;
+	from = vhfs_handle_get(req, arg->fh_in);
+	if (IS_ERR(from))
+		return PTR_ERR(from);
+	to = vhfs_get_target(req, arg);
+	r = PTR_ERR_OR_ZERO(to);
+	if (r)
+		goto put;
+	/* vfs_copy_file_range() asks the descriptor alone, and ours have no O_APPEND. */
+	r = IS_APPEND(file_inode(to->file)) ? -EPERM :
+	    vfs_copy_file_range(from->file, arg->off_in, to->file, arg->off_out,
+				min_t(u64, arg->len, COPY_MAX), 0);
+	vhfs_handle_put(to, true);
+put:
+	vhfs_handle_put(from, true);
+	if (r < 0)
+		return r;
+	vhfs_reply(req, struct fuse_write_out)->size = r;
+	return 0;
+}

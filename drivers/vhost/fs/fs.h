@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * vhost_fs: a directory of the host, served to a guest over virtio-fs.
+ *
+ * The path of a request, in the order of the files: ring.c (from vhost_serve)
+ * -> decode.c (the guest's bytes become a struct vhfs_req) -> dispatch.c (the
+ * table of operations, and who carries one out) -> the operation, in the file of
+ * its concern: init.c, lookup.c, create.c, rename.c, attr.c, file.c, io.c, dir.c,
+ * xattr.c, lock.c -> ring.c (the answer).  export.c is what is served, node.c the
+ * nodes a guest knows, handle.c what it has open, cred.c whose rights act; main.c
+ * is the character device.
+ *
+ * Confinement.  Operations see dentries and inodes, never paths.  A node comes
+ * from a lookup of one component in a directory that is a node; the mount is a
+ * private clone without children; no symbolic link is followed; nothing but
+ * regular files and directories is opened.  Before a node is used it is checked
+ * to lie beneath the root still (vhfs_node_check()), so that a rename on the host
+ * leads no guest out.
+ *
+ * Locks, the outer one first:
+ *
+ * - the device's mutex (vhost_dev.mutex): the export comes and goes
+ * - handle->pos_lock: the position of an open directory
+ * - i_rwsem and all else of the VFS
+ * - vhfs_table.lock: nodes by inode and by id, the session's number
+ * - node->lock: a node's counts and its dentry
+ *
+ * Lifetime.  An export outlives its requests, because vrings are stopped before
+ * it goes.  A request holds its node (and handle) from vhfs_run() until its end;
+ * a FORGET or RELEASE in between takes the id away, not the object.  In the
+ * poller nothing is let go of that may be the last reference: vhfs_node_put() and
+ * vhfs_handle_put() leave that to the export's reaper.
+ */
+#ifndef _VHOST_FS_FS_H
+#define _VHOST_FS_FS_H
+
+#include <linux/blk_types.h>
+#include <linux/cred.h>
+#include <linux/filelock.h>
+#include <linux/fs.h>
+#include <linux/fuse.h>
+#include <linux/llist.h>
+#include <linux/mount.h>
+#include <linux/path.h>
+#include <linux/rhashtable.h>
+#include <linux/sizes.h>
+#include <linux/spinlock.h>
+#include <linux/uio.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+#include <uapi/linux/vhost_fs.h>
+
+struct kstat;
+struct vhfs_req;
+
+#define VHFS_MAX_WRITE		((u32)SZ_1M)	/* of one READ or WRITE */
+#define VHFS_MAX_REPLY		((u32)SZ_64K)	/* of a reply that is put together here */
+#define VHFS_MAX_EXT		4096U		/* extensions of a request */
+#define VHFS_NO_GROUP		((u32)-1)
+
+/* More than that takes long for a thread that other guests wait for. */
+#define VHFS_HOT_WRITE		((u32)SZ_128K)	/* to copy */
+#define VHFS_HOT_DIRENTS	((u32)SZ_16K)	/* to gather */
+#define VHFS_HOT_SIZE		((loff_t)SZ_1M)	/* of a file, to free */
+
+/* Beside errors, which are negative, what an operation may return. */
+#define VHFS_PUNT	1	/* nothing was done, and a worker has to do it */
+#define VHFS_PARKED	2	/* vhfs_req_done() will be called */
+
+/* The kinds of strings in a request; decode.c checks them by kind. */
+enum vhfs_name {
+	VHFS_NAME_NONE,
+	VHFS_NAME_ONE,		/* one component, not . or .. */
+	VHFS_NAME_LOOKUP,	/* one component, . and .. too */
+	VHFS_NAME_TARGET,	/* what a symbolic link says */
+	VHFS_NAME_XATTR,
+};
+
+/* Properties of an operation. */
+#define VHFS_OP_POLLER		BIT(0)	/* the poller may try it */
+#define VHFS_OP_SILENT		BIT(1)	/* has no reply */
+#define VHFS_OP_NO_NODE		BIT(2)	/* its nodeid means nothing */
+#define VHFS_OP_DIR		BIT(3)	/* its node has to be a directory */
+#define VHFS_OP_BEFORE_INIT	BIT(4)	/* is served without a session */
+#define VHFS_OP_CHANGES		BIT(5)	/* not on a read-only export */
+#define VHFS_OP_AS_CALLER	BIT(6)	/* what it makes belongs to the caller */
+#define VHFS_OP_DATA_IN		BIT(7)	/* data follow its arguments */
+#define VHFS_OP_DATA_OUT	BIT(8)	/* its reply goes to the guest's pages */
+#define VHFS_OP_ARGS_VARY	BIT(9)	/* arguments may be shorter than @in */
+#define VHFS_OP_REPLY_VARIES	BIT(10)	/* the guest may have less room than @out */
+#define VHFS_OP_PLAIN		BIT(11)	/* touches no file: needs no credentials */
+#define VHFS_OP_TAIL		BIT(12)	/* bytes of any kind follow its strings */
+#define VHFS_OP_HOT		BIT(13)	/* may sleep, and mostly does not */
+
+/**
+ * struct vhfs_op - one line of the table of operations
+ * @name: for people
+ * @run: does it
+ * @flags: VHFS_OP_*
+ * @in: bytes of its fixed arguments
+ * @in_min: at least so many, with VHFS_OP_ARGS_VARY
+ * @out: bytes of its fixed reply
+ * @names: strings behind the fixed arguments
+ */
+struct vhfs_op {
+	const char *name;
+	int (*run)(struct vhfs_req *req);
+	u16 flags;
+	u16 in;
+	u16 in_min;
+	u16 out;
+	u8 names[2];
+};
+
+/*
+ * struct vhfs_req - one request
+ * @ex: whose
+ * @op: what; NULL until it is decoded
+ * @in: the guest's header, read once
+ * @out_room: bytes the guest has for a reply, header included
+ * @src: what the guest gives, up to where it was read
+ * @dst: what the guest takes, from its first byte
+ * @fixed: fixed arguments, zeroes where the guest gave none
+ * @buf: copy of the rest: strings and tail
+ * @names: in @buf
+ * @tail: @tail_len: in @buf, behind the strings
+ * @group: the caller's supplementary group, or VHFS_NO_GROUP
+ * @may_sleep: it is with a worker, or with the poller's thread after its round
+ * @hot: the latter; see vserve_req_hot()
+ * @node: of in.nodeid
+ * @reply: @reply_len: the fixed reply, or part of it
+ * @body: @body_len: what follows it, allocated with kvmalloc()
+ * @data_len: what was put into @dst directly, behind the header
+ * @error: 0 or negative
+ * @ring: that it came by; ring.c's
+ * @known: @in could be read
+ * @start_ns: when it was taken from the ring
+ */
+struct vhfs_req {
+	struct vhfs_export *ex;
+	const void *ring;
+	const struct vhfs_op *op;
+	struct fuse_in_header in;
+	u32 out_room;
+	struct iov_iter src;
+	struct iov_iter dst;
+	u64 fixed[12];
+	char *buf;
+	const char *names[2];
+	u8 name_len[2];
+	bool may_sleep;
+	bool hot;
+	bool known;
+	const void *tail;
+	u32 tail_len;
+	u32 group;
+	u32 session;
+	struct vhfs_node *node;
+	u64 reply[38];
+	u32 reply_len;
+	u32 body_len;
+	void *body;
+	u32 data_len;
+	int error;
+	u64 start_ns;
+};
+
+static __always_inline const void *vhfs_fixed(const struct vhfs_req *req,
+					      size_t size)
+{
+	BUILD_BUG_ON(size > sizeof(req->fixed));
+	return req->fixed;
+}
+
+static __always_inline void *vhfs_reply_room(struct vhfs_req *req, size_t size)
+{
+	BUILD_BUG_ON(size > sizeof(req->reply));
+	req->reply_len = size;
+	return req->reply;
+}
+
+/* The fixed arguments as @type. */
+#define vhfs_args(req, type)	((const type *)vhfs_fixed(req, sizeof(type)))
+
+/* The fixed reply as @type; it is zero until it is filled. */
+#define vhfs_reply(req, type)	((type *)vhfs_reply_room(req, sizeof(type)))
+
+/*
+ * struct vhfs_node - an inode that the guest knows
+ * @id: never used again in the life of the export
+ * @inode: its identity: two names are one node
+ * @dentry: one of its names, or the one it had
+ * @lookups: how often the guest was told; the guest's FORGETs count down
+ * @refs: requests, and one for the table while @lookups is not 0
+ * @seq: of rename_lock, when @dentry was last seen beneath the root
+ */
+struct vhfs_node {
+	u64 id;
+	struct inode *inode;
+	struct rhash_head hash;
+	spinlock_t lock;		/* dentry, lookups, refs */
+	struct dentry *dentry;
+	u64 lookups;
+	unsigned int refs;
+	unsigned int seq;
+	struct vhfs_export *ex;
+	struct llist_node reap;
+	struct rcu_head rcu;
+};
+
+/*
+ * struct vhfs_handle - an open file or directory
+ * @refs: requests, and one while the guest has it open
+ * @pos_lock: a directory has one position: who reads it
+ * @claims: owners of POSIX locks that were taken by this handle; see lock.c
+ * @flocked: a flock lock may be held by it
+ */
+struct vhfs_handle {
+	u64 id;
+	struct vhfs_export *ex;
+	struct file *file;
+	refcount_t refs;
+	struct mutex pos_lock;		/* the position of a directory */
+	spinlock_t claim_lock;		/* claims */
+	struct list_head claims;
+	bool flocked;
+	struct llist_node reap;
+	struct rcu_head rcu;
+};
+
+struct vhfs_creds;
+struct vhfs_locks;
+
+/*
+ * struct vhfs_table - nodes and handles of an export
+ * @lock: both indices, and @session
+ * @session: counts INITs and DESTROYs; what was begun in an earlier one does not
+ *	add to a later one
+ */
+struct vhfs_table {
+	spinlock_t lock;		/* by_inode, nodes, session, next_node */
+	u32 session;
+	struct xarray nodes;
+	struct rhashtable by_inode;
+	u64 next_node;
+	struct xarray handles;
+	u32 next_handle;
+	atomic_t nr_nodes;
+	atomic_t nr_handles;
+};
+
+/*
+ * struct vhfs_session - what was negotiated; written by INIT and DESTROY only
+ */
+struct vhfs_session {
+	bool up;
+	u32 minor;
+	u64 flags;
+};
+
+/*
+ * struct vhfs_export - a directory that is served, and what its guest knows of it
+ * @root: the private mount and its root
+ * @cfg: as user space gave it, defaults filled in
+ * @creds: of the task that set it up, less what must not act here; see cred.c
+ * @user_ns: in which the guest's ids are said
+ * @pid: the owner's, as the host sees it beside locks
+ * @quick_getattr: the file system's getattr does not sleep
+ * @local: the file system is one of vhfs_is_local()
+ * @reap_nodes: @reap_handles: @reaper: let go of by the poller
+ * @refused: requests that failed for a limit
+ */
+struct vhfs_export {
+	struct path root;
+	struct vhost_fs_export cfg;
+	struct vhfs_creds *creds;
+	struct user_namespace *user_ns;
+	bool quick_getattr;
+	bool local;
+	pid_t pid;
+	struct vhfs_session session;
+	struct mutex session_lock;	/* INIT and DESTROY, one at a time */
+	struct vhfs_table table;
+	struct vhfs_node *root_node;
+	struct vhfs_locks *locks;
+	struct workqueue_struct *wq;
+	struct work_struct reaper;
+	struct llist_head reap_nodes;
+	struct llist_head reap_handles;
+	atomic64_t refused;
+	atomic64_t sessions;
+};
+
+static inline struct mnt_idmap *vhfs_idmap(const struct vhfs_export *ex)
+{
+	return mnt_idmap(ex->root.mnt);
+}
+
+static inline bool vhfs_read_only(const struct vhfs_export *ex)
+{
+	return ex->cfg.flags & VHOST_FS_EXPORT_READ_ONLY;
+}
+
+/*
+ * Will it take long to let go of what the file holds?  Only a worker should.  It may have
+ * blocks and pages beyond its size.
+ */
+static inline bool vhfs_too_big(const struct vhfs_req *req,
+				const struct inode *inode)
+{
+	return req->hot && S_ISREG(inode->i_mode) &&
+	       (i_size_read(inode) > VHFS_HOT_SIZE ||
+		READ_ONCE(inode->i_blocks) > VHFS_HOT_SIZE >> SECTOR_SHIFT ||
+		READ_ONCE(inode->i_mapping->nrpages) >
+			VHFS_HOT_SIZE >> PAGE_SHIFT);
+}
+
+/* export.c */
+struct vhfs_export *vhfs_export_open(const struct vhost_fs_export *cfg);
+void vhfs_export_close(struct vhfs_export *ex);
+void vhfs_export_info(struct vhfs_export *ex, struct vhost_fs_info *info);
+
+/* decode.c */
+int vhfs_decode(struct vhfs_req *req);
+void vhfs_req_free(struct vhfs_req *req);
+
+/* dispatch.c */
+const struct vhfs_op *vhfs_find_op(u32 opcode);
+int vhfs_run(struct vhfs_req *req);
+bool vhfs_is_hot(const struct vhfs_req *req);
+int vhfs_wire_error(int error);
+void vhfs_fill_header(const struct vhfs_req *req, struct fuse_out_header *oh);
+
+/* ring.c */
+void vhfs_req_done(struct vhfs_req *req, int error);
+bool vhfs_ring_stops(const struct vhfs_req *req);
+
+/* init.c */
+int vhfs_init(struct vhfs_req *req);
+int vhfs_destroy(struct vhfs_req *req);
+void vhfs_end_session(struct vhfs_export *ex);
+
+/* node.c */
+int vhfs_table_init(struct vhfs_export *ex);
+void vhfs_table_clear(struct vhfs_export *ex);
+void vhfs_table_destroy(struct vhfs_export *ex);
+struct vhfs_node *vhfs_node_get(struct vhfs_export *ex, u64 id);
+void vhfs_node_put(struct vhfs_node *node, bool may_sleep);
+int vhfs_node_check(struct vhfs_node *node);
+bool vhfs_may_make(struct vhfs_export *ex);
+int vhfs_node_know(struct vhfs_req *req, struct dentry *dentry, u64 *id);
+int vhfs_node_again(struct vhfs_req *req, struct vhfs_node *node);
+void vhfs_node_unknow(struct vhfs_req *req, u64 id);
+int vhfs_forget(struct vhfs_req *req);
+int vhfs_batch_forget(struct vhfs_req *req);
+void vhfs_reap_nodes(struct vhfs_export *ex);
+
+static inline struct dentry *vhfs_dentry(const struct vhfs_req *req)
+{
+	return req->node->dentry;
+}
+
+static inline struct inode *vhfs_inode(const struct vhfs_req *req)
+{
+	return req->node->inode;
+}
+
+static inline struct path vhfs_path(const struct vhfs_req *req)
+{
+	return (struct path){ .mnt = req->ex->root.mnt,
+			      .dentry = req->node->dentry };
+}
+
+/* handle.c */
+
+/*
+ * Closing looks through all locks of the inode, whichever handle took them.  Of many that
+ * takes long: a worker does it.
+ */
+static inline bool vhfs_locks_to_search(const struct vhfs_req *req,
+					const struct vhfs_handle *handle)
+{
+	struct file_lock_context *ctx =
+		locks_inode_context(file_inode(handle->file));
+
+	return req->hot && ctx && (!list_empty_careful(&ctx->flc_posix) ||
+				   !list_empty_careful(&ctx->flc_flock));
+}
+
+struct vhfs_handle *vhfs_handle_new(struct vhfs_req *req);
+int vhfs_handle_set(struct vhfs_req *req, struct vhfs_handle *handle,
+		    struct file *file);
+void vhfs_handle_drop(struct vhfs_handle *handle);
+struct vhfs_handle *vhfs_handle_get(struct vhfs_req *req, u64 id);
+void vhfs_handle_put(struct vhfs_handle *handle, bool may_sleep);
+int vhfs_handle_close(struct vhfs_req *req, u64 id);
+void vhfs_handles_clear(struct vhfs_export *ex);
+void vhfs_reap_handles(struct vhfs_export *ex);
+
+/* cred.c */
+struct vhfs_creds *vhfs_creds_open(const struct vhost_fs_export *cfg);
+void vhfs_creds_close(struct vhfs_creds *creds);
+const struct cred *vhfs_cred_base(struct vhfs_creds *creds, bool kill);
+const struct cred *vhfs_cred_caller(struct vhfs_req *req, bool kill);
+const struct cred *vhfs_act_as(const struct cred *cred);
+void vhfs_act_end(const struct cred *old);
+
+/* lookup.c */
+int vhfs_lookup(struct vhfs_req *req);
+int vhfs_fill_entry(struct vhfs_req *req, struct dentry *dentry,
+		    struct fuse_entry_out *out);
+
+/* create.c */
+int vhfs_mknod(struct vhfs_req *req);
+int vhfs_mkdir(struct vhfs_req *req);
+int vhfs_symlink(struct vhfs_req *req);
+int vhfs_link(struct vhfs_req *req);
+int vhfs_create(struct vhfs_req *req);
+int vhfs_tmpfile(struct vhfs_req *req);
+
+/* rename.c */
+int vhfs_unlink(struct vhfs_req *req);
+int vhfs_rmdir(struct vhfs_req *req);
+int vhfs_rename(struct vhfs_req *req);
+int vhfs_rename2(struct vhfs_req *req);
+
+/* attr.c */
+void vhfs_fill_attr(const struct vhfs_export *ex, const struct kstat *stat,
+		    struct fuse_attr *attr);
+int vhfs_getattr(struct vhfs_req *req);
+int vhfs_statx(struct vhfs_req *req);
+int vhfs_setattr(struct vhfs_req *req);
+int vhfs_truncate(struct vhfs_req *req, const struct path *path,
+		  struct file *file, loff_t size, unsigned int more);
+int vhfs_access(struct vhfs_req *req);
+int vhfs_statfs(struct vhfs_req *req);
+int vhfs_readlink(struct vhfs_req *req);
+int vhfs_syncfs(struct vhfs_req *req);
+
+/* file.c */
+int vhfs_open_flags(u32 flags);
+u32 vhfs_fopen_flags(const struct vhfs_export *ex, const struct inode *inode);
+int vhfs_open_node(struct vhfs_req *req, struct vhfs_handle *handle,
+		   const struct path *path, u32 flags, bool made,
+		   struct fuse_open_out *out);
+int vhfs_open(struct vhfs_req *req);
+int vhfs_opendir(struct vhfs_req *req);
+int vhfs_flush(struct vhfs_req *req);
+int vhfs_release(struct vhfs_req *req);
+int vhfs_fsync(struct vhfs_req *req);
+int vhfs_fallocate(struct vhfs_req *req);
+int vhfs_lseek(struct vhfs_req *req);
+int vhfs_copy_file_range(struct vhfs_req *req);
+
+/* io.c */
+int vhfs_read(struct vhfs_req *req);
+int vhfs_write(struct vhfs_req *req);
+
+/* dir.c */
+int vhfs_readdir(struct vhfs_req *req);
+int vhfs_readdirplus(struct vhfs_req *req);
+
+/* xattr.c */
+int vhfs_setxattr(struct vhfs_req *req);
+int vhfs_getxattr(struct vhfs_req *req);
+int vhfs_listxattr(struct vhfs_req *req);
+int vhfs_removexattr(struct vhfs_req *req);
+
+/* lock.c */
+struct vhfs_locks *vhfs_locks_open(struct vhfs_export *ex);
+void vhfs_locks_close(struct vhfs_locks *locks);
+unsigned int vhfs_locks_used(struct vhfs_locks *locks);
+void vhfs_locks_cancel(struct vhfs_locks *locks, const void *ring);
+void vhfs_unlock_owner(struct vhfs_handle *handle, u64 owner);
+void vhfs_unlock_all(struct vhfs_handle *handle);
+void vhfs_flock_freed(struct vhfs_export *ex, const struct inode *inode);
+int vhfs_getlk(struct vhfs_req *req);
+int vhfs_setlk(struct vhfs_req *req);
+int vhfs_setlkw(struct vhfs_req *req);
+int vhfs_interrupt(struct vhfs_req *req);
+
+#endif

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Handles: what the guest has open.  A handle belongs to a node; a request that
+ * names both has to mean the same inode.
+ */
+#include <linux/file.h>
+#include <linux/slab.h>
+
+#include "fs.h"
+
+/* Now, not when this thread gets to it: locks, ETXTBSY and umount wait for it. */
+static void vhfs_close_file(struct vhfs_handle *handle)
+{
+	struct inode *inode = file_inode(handle->file);
+
+	vhfs_unlock_all(handle);
+	ihold(inode);
+	__fput_sync(handle->file);
+	if (handle->flocked)
+		vhfs_flock_freed(handle->ex, inode);
+	iput(inode);
+}
+
+static void vhfs_handle_free(struct vhfs_handle *handle)
+{
+	if (handle->file)
+		vhfs_close_file(handle);
+	atomic_dec(&handle->ex->table.nr_handles);
+	kfree_rcu(handle, rcu);
+}
+
+/**
+ * vhfs_reap_handles - let go of handles that the poller could not
+ * @ex: the export
+ */
+void vhfs_reap_handles(struct vhfs_export *ex)
+{
+	struct vhfs_handle *handle, *next;
+
+	llist_for_each_entry_safe(handle, next,
+				  llist_del_all(&ex->reap_handles), reap)
+		vhfs_handle_free(handle);
+}
+
+/**
+ * vhfs_handle_put - the end of vhfs_handle_get()
+ * @handle: or NULL
+ * @may_sleep: not in the poller
+ */
+void vhfs_handle_put(struct vhfs_handle *handle, bool may_sleep)
+{
+	struct vhfs_export *ex;
+
+	if (!handle)
+		return;
+	ex = handle->ex;
+	if (!refcount_dec_and_test(&handle->refs))
+		return;
+	if (may_sleep)
+		vhfs_handle_free(handle);
+	else if (llist_add(&handle->reap, &ex->reap_handles))
+		queue_work(ex->wq, &ex->reaper);
+}
+
+/**
+ * vhfs_handle_new - room for one more open file
+ * @req: that will open it
+ *
+ * Before the file is made, so that nothing is left behind where there is no room.
+ */
+struct vhfs_handle *vhfs_handle_new(struct vhfs_req *req)
+{
+	struct vhfs_export *ex = req->ex;
+	struct vhfs_handle *handle;
+
+	if (atomic_inc_return(&ex->table.nr_handles) > ex->cfg.max_handles) {
+		atomic64_inc(&ex->refused);
+		atomic_dec(&ex->table.nr_handles);
+		return ERR_PTR(-EMFILE);
+	}
+	handle = kzalloc(sizeof(*handle), GFP_KERNEL_ACCOUNT);
+	if (!handle) {
+		atomic_dec(&ex->table.nr_handles);
+		return ERR_PTR(-ENOMEM);
+	}
+	handle->ex = ex;
+	refcount_set(&handle->refs, 1);
+	mutex_init(&handle->pos_lock);
+	spin_lock_init(&handle->claim_lock);
+	INIT_LIST_HEAD(&handle->claims);
+	return handle;
+}
+
+/**
+ * vhfs_handle_drop - it was not needed
+ * @handle: from vhfs_handle_new()
+ */
+void vhfs_handle_drop(struct vhfs_handle *handle)
+{
+	vhfs_handle_put(handle, true);
+}
+
+/* The caller that takes the id away has the guest's reference to put. */
+static bool vhfs_handle_unlink(struct vhfs_handle *handle)
+{
+	struct xarray *handles = &handle->ex->table.handles;
+	bool ours;
+
+	xa_lock(handles);
+	ours = xa_load(handles, handle->id) == handle;
+	if (ours)
+		__xa_erase(handles, handle->id);
+	xa_unlock(handles);
+	return ours;
+}
+
+/**
+ * vhfs_handle_set - the guest has a file open
+ * @req: that opened it
+ * @handle: from vhfs_handle_new()
+ * @file: belongs to the handle from here on, whatever this returns
+ *
+ * On an error the handle is gone, too.  Else the caller puts it once it has read it,
+ * because the guest may guess its number, and close it.
+ */
+int vhfs_handle_set(struct vhfs_req *req, struct vhfs_handle *handle,
+		    struct file *file)
+{
+	struct vhfs_table *table = &req->ex->table;
+	u32 id;
+	int r;
+
+	handle->file = file;
+	/* The id is known to the handle before others can find it. */
+	r = xa_alloc_cyclic(&table->handles, &id, NULL, xa_limit_31b,
+			    &table->next_handle, GFP_KERNEL_ACCOUNT);
+	if (r < 0)
+		goto drop;
+	handle->id = id;
+	refcount_inc(&handle->refs);
+	xa_store(&table->handles, id, handle, GFP_KERNEL);
+	/* Pairs with vhfs_table_clear(), which counts before it looks. */
+	smp_mb();
+	if (READ_ONCE(table->session) == req->session)
+		return 0;
+	r = -EIO;
+	if (vhfs_handle_unlink(handle))
+		vhfs_handle_put(handle, true);
+drop:
+	vhfs_handle_put(handle, true);
+	return r;
+}
+
+/**
+ * vhfs_handle_get - the open file a request means
+ * @req: with its node
+ * @id: from the guest
+ */
+struct vhfs_handle *vhfs_handle_get(struct vhfs_req *req, u64 id)
+{
+	struct vhfs_handle *handle;
+
+	rcu_read_lock();
+	handle = xa_load(&req->ex->table.handles, id);
+	if (handle && !refcount_inc_not_zero(&handle->refs))
+		handle = NULL;
+	rcu_read_unlock();
+	if (!handle)
+		return ERR_PTR(-EBADF);
+	if (file_inode(handle->file) == vhfs_inode(req))
+		return handle;
+	vhfs_handle_put(handle, req->may_sleep && !req->hot);
+	return ERR_PTR(-EBADF);
+}
+
+/**
+ * vhfs_handle_close - the guest closes a file
+ * @req: with its node
+ * @id: from the guest
+ */
+int vhfs_handle_close(struct vhfs_req *req, u64 id)
+{
+	struct vhfs_handle *handle = vhfs_handle_get(req, id);
+
+	if (IS_ERR(handle))
+		return PTR_ERR(handle);
+	if (vhfs_locks_to_search(req, handle)) {
+		vhfs_handle_put(handle, false);
+		return VHFS_PUNT;
+	}
+	/* Closing is what was asked for, so it is done here, hot or not. */
+	if (vhfs_handle_unlink(handle))
+		vhfs_handle_put(handle, true);
+	vhfs_handle_put(handle, true);
+	return 0;
+}
+
+/**
+ * vhfs_handles_clear - the guest has nothing open any more
+ * @ex: the export; its session number was changed
+ */
+void vhfs_handles_clear(struct vhfs_export *ex)
+{
+	struct vhfs_handle *handle;
+	unsigned long id;
+
+	xa_for_each(&ex->table.handles, id, handle) {
+		/* A RELEASE that began before may be faster, and free it. */
+		rcu_read_lock();
+		handle = xa_load(&ex->table.handles, id);
+		if (handle && !refcount_inc_not_zero(&handle->refs))
+			handle = NULL;
+		rcu_read_unlock();
+		if (!handle)
+			continue;
+		if (vhfs_handle_unlink(handle))
+			vhfs_handle_put(handle, true);
+		vhfs_handle_put(handle, true);
+		cond_resched();
+	}
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * READ and WRITE: data move once, between the host's page cache (or the disk) and
+ * the guest's pages, which are user memory of the owner: its mm is in use.
+ *
+ * The poller reads what is in the page cache and asks for nothing else.  All the
+ * rest is a worker's.
+ */
+#include <linux/blkdev.h>
+#include <linux/fsnotify.h>
+#include <linux/mount.h>
+#include <linux/pagemap.h>
+#include <linux/shmem_fs.h>
+#include <linux/timekeeping.h>
+
+#include "fs.h"
+
+/* As far as relatime looks back. */
+#define DAY	(24 * 60 * 60)
+
+/* The range that is read, and its place: behind the header of the reply. */
+static bool vhfs_read_iter(const struct vhfs_req *req,
+			   const struct fuse_read_in *arg,
+			   struct iov_iter *iter)
+{
+	*iter = req->dst;
+	iov_iter_advance(iter, sizeof(struct fuse_out_header));
+	iov_iter_truncate(iter, min(arg->size, VHFS_MAX_WRITE));
+	return (s64)arg->offset >= 0 &&
+	       arg->offset <= LLONG_MAX - VHFS_MAX_WRITE;
+}
+
+/*
+ * An access time that has to be written down may wait for a journal.  Relatime,
+ * the default, writes one a day at most, and after changes.
+ */
+static bool vhfs_atime_waits(const struct file *file)
+{
+	struct inode *inode = file_inode(file);
+	const struct vfsmount *mnt = file->f_path.mnt;
+	struct timespec64 atime, mtime, ctime;
+
+	if (IS_NOATIME(inode) || mnt->mnt_flags & MNT_NOATIME)
+		return false;
+	if (!inode->i_op->update_time && !inode->i_sb->s_op->dirty_inode)
+		return false;
+	if (!(mnt->mnt_flags & MNT_RELATIME))
+		return true;
+	atime = inode_get_atime(inode);
+	mtime = inode_get_mtime(inode);
+	ctime = inode_get_ctime(inode);
+	return timespec64_compare(&mtime, &atime) >= 0 ||
+	       timespec64_compare(&ctime, &atime) >= 0 ||
+	       ktime_get_real_seconds() - atime.tv_sec >= DAY;
+}
+
+/* tmpfs knows no NOWAIT.  It sleeps for pages that are swapped out. */
+static bool vhfs_is_resident(struct file *file, loff_t pos, size_t len)
+{
+	struct address_space *mapping = file->f_mapping;
+	pgoff_t index = pos >> PAGE_SHIFT;
+	pgoff_t last;
+	struct folio *folio;
+	loff_t end = min_t(loff_t, pos + len, i_size_read(mapping->host));
+
+	if (!shmem_mapping(mapping))
+		return false;
+	if (end <= pos)
+		return true;
+	last = (end - 1) >> PAGE_SHIFT;
+	while (index <= last) {
+		folio = __filemap_get_folio(mapping, index, 0, 0);
+		if (IS_ERR(folio))
+			return false;
+		if (!folio_test_uptodate(folio) || folio_test_locked(folio)) {
+			folio_put(folio);
+			return false;
+		}
+		index = folio_next_index(folio);
+		folio_put(folio);
+	}
+	return true;
+}
+
+/* Returns IOCB_* to read with, or -1: the poller may not. */
+static int vhfs_quick_flags(struct file *file, const struct fuse_read_in *arg,
+			    size_t len)
+{
+	if (!S_ISREG(file_inode(file)->i_mode))
+		return -1;
+	/* A direct read waits for the disk, where there is one. */
+	if (arg->flags & O_DIRECT && !shmem_mapping(file->f_mapping))
+		return -1;
+	/* A fanotify listener is asked first, and may take its time; so may an atime update. */
+	if (FMODE_FSNOTIFY_PERM(file->f_mode) || vhfs_atime_waits(file))
+		return -1;
+	if (file->f_mode & FMODE_NOWAIT)
+		return IOCB_NOWAIT | IOCB_NOIO;
+	return vhfs_is_resident(file, arg->offset, len) ? 0 : -1;
+}
+
+static int vhfs_read_quick(struct vhfs_req *req, struct file *file,
+			   struct iov_iter *iter)
+{
+	const struct fuse_read_in *arg = vhfs_args(req, struct fuse_read_in);
+	size_t len = iov_iter_count(iter);
+	struct kiocb iocb;
+	ssize_t r;
+	int flags = vhfs_quick_flags(file, arg, len);
+
+	if (flags < 0)
+		return VHFS_PUNT;
+	init_sync_kiocb(&iocb, file);
+	iocb.ki_flags |= flags;
+	iocb.ki_pos = arg->offset;
+	r = vfs_iocb_iter_read(file, &iocb, iter);
+	if (r < 0)
+		return VHFS_PUNT;
+	/* Less than asked for is right at the end of the file only. */
+	if (r < len && arg->offset + r < i_size_read(file_inode(file)))
+		return VHFS_PUNT;
+	req->data_len = r;
+	return 0;
+}
+
+/* Misaligned for the disk: it is served all the same, by the page cache. */
+static bool vhfs_may_direct(struct file *file, loff_t pos,
+			    const struct iov_iter *iter)
+{
+	struct block_device *bdev = file_inode(file)->i_sb->s_bdev;
+	unsigned int mask = bdev ? bdev_logical_block_size(bdev) - 1 :
+				   SECTOR_SIZE - 1;
+
+	return file->f_mode & FMODE_CAN_ODIRECT &&
+	       !((pos | iov_iter_count(iter)) & mask) &&
+	       iov_iter_is_aligned(iter, mask, mask);
+}
+
+typedef ssize_t (*vhfs_io_fn)(struct file *, struct kiocb *, struct iov_iter *);
+
+/* All of @iter, or up to an error or the end of the file. */
+static ssize_t vhfs_do_io(vhfs_io_fn io, struct file *file, struct kiocb *iocb,
+			  struct iov_iter *iter)
+{
+	struct iov_iter before;
+	ssize_t done = 0, r;
+
+	do {
+		before = *iter;
+		r = io(file, iocb, iter);
+		/* The file system is more particular than the disk. */
+		if (r == -EINVAL && iocb->ki_flags & IOCB_DIRECT) {
+			iocb->ki_flags &= ~IOCB_DIRECT;
+			*iter = before;
+			r = io(file, iocb, iter);
+		}
+		if (r > 0)
+			done += r;
+	} while (r > 0 && iov_iter_count(iter));
+	return done ?: r;
+}
+
+static int vhfs_read_slow(struct vhfs_req *req, struct file *file,
+			  struct iov_iter *iter)
+{
+	const struct fuse_read_in *arg = vhfs_args(req, struct fuse_read_in);
+	struct kiocb iocb;
+	ssize_t r;
+
+	if (S_ISDIR(file_inode(file)->i_mode))
+		return -EISDIR;
+	init_sync_kiocb(&iocb, file);
+	iocb.ki_pos = arg->offset;
+	if (arg->flags & O_DIRECT && vhfs_may_direct(file, iocb.ki_pos, iter))
+		iocb.ki_flags |= IOCB_DIRECT;
+	r = vhfs_do_io(vfs_iocb_iter_read, file, &iocb, iter);
+	if (r < 0)
+		return r;
+	req->data_len = r;
+	return 0;
+}
+
+int vhfs_read(struct vhfs_req *req)
+{
+	const struct fuse_read_in *arg = vhfs_args(req, struct fuse_read_in);
+	struct vhfs_handle *handle;
+	struct iov_iter iter;
+	int r;
+
+	if (!vhfs_read_iter(req, arg, &iter))
+		return -EINVAL;
+	handle = vhfs_handle_get(req, arg->fh);
+	if (IS_ERR(handle))
+		return PTR_ERR(handle);
+	if (req->may_sleep)
+		r = vhfs_read_slow(req, handle->file, &iter);
+	else
+		r = vhfs_read_quick(req, handle->file, &iter);
+	vhfs_handle_put(handle, req->may_sleep);
+	return r;
+}
+
+/*
+ * O_APPEND is where the end is on the host, which may be elsewhere than the guest
+ * thinks; but not for pages of the guest's cache, which have their place.
+ */
+static int vhfs_write_flags(const struct fuse_write_in *arg)
+{
+	int flags = 0;
+
+	if (arg->flags & O_APPEND && !(arg->write_flags & FUSE_WRITE_CACHE))
+		flags |= IOCB_APPEND;
+	if (arg->flags & O_DSYNC)
+		flags |= IOCB_DSYNC;
+	if (arg->flags & __O_SYNC)
+		flags |= IOCB_SYNC;
+	return flags;
+}
+
+static int vhfs_do_write(struct vhfs_req *req, struct file *file)
+{
+	const struct fuse_write_in *arg = vhfs_args(req, struct fuse_write_in);
+	struct iov_iter iter = req->src;
+	struct kiocb iocb;
+	ssize_t r;
+
+	init_sync_kiocb(&iocb, file);
+	iocb.ki_pos = arg->offset;
+	iocb.ki_flags |= vhfs_write_flags(arg) | IOCB_WRITE;
+	if (IS_APPEND(file_inode(file)) && !(iocb.ki_flags & IOCB_APPEND))
+		return -EPERM;
+	if (arg->flags & O_DIRECT && vhfs_may_direct(file, iocb.ki_pos, &iter))
+		iocb.ki_flags |= IOCB_DIRECT;
+	r = vhfs_do_io(vfs_iocb_iter_write, file, &iocb, &iter);
+	if (r < 0)
+		return r;
+	vhfs_reply(req, struct fuse_write_out)->size = r;
+	return 0;
+}
+
+int vhfs_write(struct vhfs_req *req)
+{
+	const struct fuse_write_in *arg = vhfs_args(req, struct fuse_write_in);
+	struct vhfs_handle *handle;
+	int r;
+
+	if (arg->size != iov_iter_count(&req->src) ||
+	    arg->size > VHFS_MAX_WRITE)
+		return -EINVAL;
+	if ((s64)arg->offset < 0 || arg->offset > LLONG_MAX - VHFS_MAX_WRITE)
+		return -EINVAL;
+	handle = vhfs_handle_get(req, arg->fh);
+	if (IS_ERR(handle))
+		return PTR_ERR(handle);
+	r = vhfs_do_write(req, handle->file);
+	vhfs_handle_put(handle, !req->hot);
+	return r;
+}

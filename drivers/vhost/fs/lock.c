@@ -1,0 +1,722 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Locks: GETLK, SETLK, SETLKW and INTERRUPT, for POSIX locks and flock.
+ *
+ * They are the host's, so two guests and the host see each other's.  The owner of
+ * a POSIX lock is a number of the guest's; a struct vhfs_owner stands for it in the
+ * host's lists.
+ *
+ * Nobody sleeps for a lock.  A request that has to wait is parked as a struct
+ * vhfs_wait with a work item, which alone tries to take the lock:
+ *
+ * - POSIX locks of local file systems: the VFS queues the request behind the lock
+ *   that is in its way and calls lm_notify(), which runs the work, as lockd does.
+ * - flock, and file systems that have locks of their own, offer nothing like it.
+ *   The work tries again, after 1 to 100 ms; and at once when a lock of the
+ *   same export goes.
+ *
+ * A wait is cancelled by marking it and running the work.  The work takes it off
+ * locks->waits before it ends it, and cancelling looks there, under locks->lock:
+ * so there is nothing to be run after the end.
+ */
+#include <linux/filelock.h>
+#include <linux/module.h>
+#include <linux/rhashtable.h>
+#include <linux/slab.h>
+
+#include "fs.h"
+
+/* Locked ranges of one owner, about: the kernel accounts them to no one. */
+#define MAX_RANGES	16384
+#define RETRY_MIN_MS	1U
+#define RETRY_MAX_MS	100U
+
+/*
+ * struct vhfs_locks - what an export has of locks
+ * @refs: the export, and each owner: one who looks at the host's locks (F_GETLK)
+ *	may hold an owner for longer than the export lives
+ * @owners: by the guest's number
+ * @lock: @owners, @waits
+ * @nr: owners and waits
+ */
+struct vhfs_locks {
+	struct vhfs_export *ex;
+	refcount_t refs;
+	spinlock_t lock;		/* owners, waits */
+	struct rhashtable owners;
+	struct list_head waits;
+	atomic_t nr;
+};
+
+/*
+ * struct vhfs_owner - a lock owner of the guest's
+ * @refs: locks in the host's lists, claims, and requests
+ * @pid: in the guest, of who took the last lock
+ */
+struct vhfs_owner {
+	u64 id;
+	struct rhash_head hash;
+	struct vhfs_locks *locks;
+	refcount_t refs;
+	u32 pid;
+	struct rcu_head rcu;
+};
+
+/* struct vhfs_claim - an owner has, or had, locks by a handle */
+struct vhfs_claim {
+	struct list_head node;
+	struct vhfs_owner *owner;
+};
+
+/*
+ * struct vhfs_wait - a request that waits for a lock
+ * @error: to end with, if it is not 0
+ */
+struct vhfs_wait {
+	struct file_lock fl;
+	struct vhfs_locks *locks;
+	struct vhfs_req *req;
+	struct vhfs_handle *handle;
+	struct list_head node;
+	struct delayed_work work;
+	unsigned int delay;
+	int error;
+};
+
+static const struct rhashtable_params vhfs_owners = {
+	.key_len	= sizeof(u64),
+	.key_offset	= offsetof(struct vhfs_owner, id),
+	.head_offset	= offsetof(struct vhfs_owner, hash),
+	.automatic_shrinking = true,
+};
+
+static bool vhfs_charge_lock(struct vhfs_locks *locks)
+{
+	if (atomic_inc_return(&locks->nr) <= locks->ex->cfg.max_locks)
+		return true;
+	atomic_dec(&locks->nr);
+	atomic64_inc(&locks->ex->refused);
+	return false;
+}
+
+static void vhfs_locks_put(struct vhfs_locks *locks)
+{
+	if (!refcount_dec_and_test(&locks->refs))
+		return;
+	rhashtable_destroy(&locks->owners);
+	kfree(locks);
+}
+
+static void vhfs_owner_put(struct vhfs_owner *owner)
+{
+	struct vhfs_locks *locks = owner->locks;
+
+	if (!refcount_dec_and_test(&owner->refs))
+		return;
+	/* Until it is out, vhfs_owner_get() finds it, does not get it, and waits. */
+	spin_lock(&locks->lock);
+	rhashtable_remove_fast(&locks->owners, &owner->hash, vhfs_owners);
+	spin_unlock(&locks->lock);
+	atomic_dec(&locks->nr);
+	kfree_rcu(owner, rcu);
+	vhfs_locks_put(locks);
+	module_put(THIS_MODULE);
+}
+
+static struct vhfs_owner *vhfs_owner_find(struct vhfs_locks *locks, u64 id)
+{
+	struct vhfs_owner *owner;
+
+	rcu_read_lock();
+	owner = rhashtable_lookup(&locks->owners, &id, vhfs_owners);
+	if (owner && !refcount_inc_not_zero(&owner->refs))
+		owner = NULL;
+	rcu_read_unlock();
+	return owner;
+}
+
+static struct vhfs_owner *vhfs_owner_new(struct vhfs_locks *locks, u64 id)
+{
+	struct vhfs_owner *owner;
+	int r = -ENOLCK;
+
+	if (!vhfs_charge_lock(locks))
+		return ERR_PTR(r);
+	owner = kzalloc(sizeof(*owner), GFP_KERNEL_ACCOUNT);
+	if (!owner)
+		goto uncharge;
+	owner->id = id;
+	owner->locks = locks;
+	refcount_set(&owner->refs, 1);
+	spin_lock(&locks->lock);
+	r = rhashtable_lookup_insert_fast(&locks->owners, &owner->hash,
+					  vhfs_owners);
+	spin_unlock(&locks->lock);
+	if (!r) {
+		refcount_inc(&locks->refs);
+		__module_get(THIS_MODULE);
+		return owner;
+	}
+	kfree(owner);
+uncharge:
+	atomic_dec(&locks->nr);
+	return ERR_PTR(r);
+}
+
+static struct vhfs_owner *vhfs_owner_get(struct vhfs_locks *locks, u64 id)
+{
+	struct vhfs_owner *owner;
+
+	do {
+		owner = vhfs_owner_find(locks, id);
+		if (!owner)
+			owner = vhfs_owner_new(locks, id);
+		cond_resched();
+	} while (owner == ERR_PTR(-EEXIST));
+	return owner;
+}
+
+static fl_owner_t vhfs_lm_get_owner(fl_owner_t owner)
+{
+	refcount_inc(&((struct vhfs_owner *)owner)->refs);
+	return owner;
+}
+
+static void vhfs_lm_put_owner(fl_owner_t owner)
+{
+	vhfs_owner_put(owner);
+}
+
+/* The lock in the way is gone.  With the VFS's spin locks held. */
+static void vhfs_lm_notify(struct file_lock *fl)
+{
+	struct vhfs_wait *wait = container_of(fl, struct vhfs_wait, fl);
+
+	mod_delayed_work(wait->locks->ex->wq, &wait->work, 0);
+}
+
+static const struct lock_manager_operations vhfs_lock_ops = {
+	.lm_mod_owner	= THIS_MODULE,
+	.lm_get_owner	= vhfs_lm_get_owner,
+	.lm_put_owner	= vhfs_lm_put_owner,
+	.lm_notify	= vhfs_lm_notify,
+};
+
+/* So that the locks go with the handle, if the guest does not release them. */
+static int vhfs_claim(struct vhfs_handle *handle, struct vhfs_owner *owner)
+{
+	struct vhfs_claim *new = kmalloc(sizeof(*new), GFP_KERNEL_ACCOUNT);
+	struct vhfs_claim *claim;
+	bool found = false;
+
+	if (!new)
+		return -ENOLCK;
+	new->owner = owner;
+	spin_lock(&handle->claim_lock);
+	list_for_each_entry(claim, &handle->claims, node)
+		if (claim->owner == owner) {
+			found = true;
+			break;
+		}
+	if (!found) {
+		refcount_inc(&owner->refs);
+		list_add(&new->node, &handle->claims);
+	}
+	spin_unlock(&handle->claim_lock);
+	if (found)
+		kfree(new);
+	return 0;
+}
+
+static struct vhfs_claim *vhfs_take_claim(struct vhfs_handle *handle,
+					  struct vhfs_owner *owner)
+{
+	struct vhfs_claim *claim, *found = NULL;
+
+	spin_lock(&handle->claim_lock);
+	list_for_each_entry(claim, &handle->claims, node)
+		if (!owner || claim->owner == owner) {
+			found = claim;
+			list_del(&claim->node);
+			break;
+		}
+	spin_unlock(&handle->claim_lock);
+	return found;
+}
+
+static void vhfs_drop_claim(struct vhfs_claim *claim)
+{
+	if (!claim)
+		return;
+	vhfs_owner_put(claim->owner);
+	kfree(claim);
+}
+
+/**
+ * vhfs_unlock_owner - an owner closes a file
+ * @handle: of the file; all of the owner's locks on the inode go
+ * @id: the guest's number of the owner
+ */
+void vhfs_unlock_owner(struct vhfs_handle *handle, u64 id)
+{
+	struct vhfs_owner *owner = vhfs_owner_find(handle->ex->locks, id);
+
+	if (!owner)
+		return;
+	locks_remove_posix(handle->file, owner);
+	vhfs_drop_claim(vhfs_take_claim(handle, owner));
+	vhfs_owner_put(owner);
+}
+
+/**
+ * vhfs_unlock_all - release the locks of a handle that goes
+ * @handle: no other task uses it any more
+ */
+void vhfs_unlock_all(struct vhfs_handle *handle)
+{
+	struct vhfs_claim *claim;
+
+	while ((claim = vhfs_take_claim(handle, NULL))) {
+		locks_remove_posix(handle->file, claim->owner);
+		vhfs_drop_claim(claim);
+	}
+}
+
+/**
+ * vhfs_flock_freed - a flock lock of this export went
+ * @ex: the export
+ * @inode: that it was on
+ *
+ * Those who wait for one try at once.
+ */
+void vhfs_flock_freed(struct vhfs_export *ex, const struct inode *inode)
+{
+	struct vhfs_locks *locks = ex->locks;
+	struct vhfs_wait *wait;
+
+	spin_lock(&locks->lock);
+	list_for_each_entry(wait, &locks->waits, node)
+		if (file_inode(wait->handle->file) == inode &&
+		    !wait->fl.fl_lmops)
+			mod_delayed_work(ex->wq, &wait->work, 0);
+	spin_unlock(&locks->lock);
+}
+
+static bool vhfs_is_flock(const struct vhfs_req *req)
+{
+	return vhfs_args(req, struct fuse_lk_in)->lk_flags & FUSE_LK_FLOCK;
+}
+
+static int vhfs_check_lock(const struct vhfs_req *req, const struct file *file)
+{
+	const struct fuse_lk_in *arg = vhfs_args(req, struct fuse_lk_in);
+
+	if (arg->lk_flags & ~FUSE_LK_FLOCK)
+		return -EINVAL;
+	if (vhfs_is_flock(req))
+		return arg->lk.type > F_UNLCK ? -EINVAL : 0;
+	switch (arg->lk.type) {
+	case F_UNLCK:
+		break;
+	case F_RDLCK:
+		if (!(file->f_mode & FMODE_READ))
+			return -EBADF;
+		break;
+	case F_WRLCK:
+		if (!(file->f_mode & FMODE_WRITE))
+			return -EBADF;
+		break;
+	default:
+		return -EINVAL;
+	}
+	if (arg->lk.start > OFFSET_MAX || arg->lk.end > OFFSET_MAX ||
+	    arg->lk.end < arg->lk.start)
+		return -EINVAL;
+	return S_ISREG(file_inode(file)->i_mode) ? 0 : -EINVAL;
+}
+
+static void vhfs_fill_flock(const struct vhfs_req *req, struct file *file,
+			    struct file_lock *fl)
+{
+	locks_init_lock(fl);
+	fl->c.flc_flags = FL_FLOCK;
+	fl->c.flc_owner = file;
+	fl->c.flc_file = file;
+	fl->c.flc_pid = req->ex->pid;
+	fl->c.flc_type = vhfs_args(req, struct fuse_lk_in)->lk.type;
+	fl->fl_end = OFFSET_MAX;
+}
+
+/* The lock has the reference of @owner. */
+static void vhfs_fill_posix(const struct vhfs_req *req, struct file *file,
+			    struct vhfs_owner *owner, struct file_lock *fl)
+{
+	const struct fuse_lk_in *arg = vhfs_args(req, struct fuse_lk_in);
+
+	locks_init_lock(fl);
+	fl->c.flc_flags = FL_POSIX;
+	fl->c.flc_owner = owner;
+	fl->c.flc_file = file;
+	fl->c.flc_pid = req->ex->pid;
+	fl->c.flc_type = arg->lk.type;
+	fl->fl_start = arg->lk.start;
+	fl->fl_end = arg->lk.end;
+	fl->fl_lmops = &vhfs_lock_ops;
+	owner->pid = arg->lk.pid;
+}
+
+/* Each range of an owner holds it.  Unlocking a part may make two of one; all of it may go. */
+static bool vhfs_too_many_ranges(struct vhfs_owner *owner,
+				 const struct fuse_lk_in *arg)
+{
+	if (arg->lk.type == F_UNLCK && !arg->lk.start &&
+	    arg->lk.end == OFFSET_MAX)
+		return false;
+	return refcount_read(&owner->refs) > MAX_RANGES;
+}
+
+static int vhfs_fill_lock(const struct vhfs_req *req,
+			  struct vhfs_handle *handle, struct file_lock *fl)
+{
+	const struct fuse_lk_in *arg = vhfs_args(req, struct fuse_lk_in);
+	struct vhfs_owner *owner;
+	int r;
+
+	if (vhfs_is_flock(req)) {
+		vhfs_fill_flock(req, handle->file, fl);
+		return 0;
+	}
+	owner = vhfs_owner_get(req->ex->locks, arg->owner);
+	if (IS_ERR(owner))
+		return PTR_ERR(owner);
+	r = vhfs_too_many_ranges(owner, arg) ? -ENOLCK :
+	    arg->lk.type == F_UNLCK ? 0 : vhfs_claim(handle, owner);
+	if (r) {
+		vhfs_owner_put(owner);
+		return r;
+	}
+	vhfs_fill_posix(req, handle->file, owner, fl);
+	return 0;
+}
+
+static int vhfs_try_flock(struct vhfs_handle *handle, struct file_lock *fl)
+{
+	struct file *file = handle->file;
+	bool unlock = fl->c.flc_type == F_UNLCK;
+	int r;
+
+	if (!unlock)
+		WRITE_ONCE(handle->flocked, true);
+	/* Without FL_SLEEP it does not wait. */
+	if (file->f_op->flock)
+		r = file->f_op->flock(file, F_SETLK, fl);
+	else
+		r = locks_lock_inode_wait(file_inode(file), fl);
+	if (!r)
+		vhfs_flock_freed(handle->ex, file_inode(file));
+	return r;
+}
+
+/* Returns FILE_LOCK_DEFERRED if @fl is queued, which FL_SLEEP asks for. */
+static int vhfs_try_lock(struct vhfs_handle *handle, struct file_lock *fl)
+{
+	int r;
+
+	if (fl->c.flc_flags & FL_FLOCK)
+		return vhfs_try_flock(handle, fl);
+	r = vfs_lock_file(handle->file, F_SETLK, fl, NULL);
+	if (r || fl->c.flc_type == F_UNLCK)
+		return r;
+	/*
+	 * Once more: a FLUSH of the owner that came before the lock was there took the
+	 * claim away and left the lock, which would outlive the file.
+	 */
+	r = vhfs_claim(handle, fl->c.flc_owner);
+	if (r)
+		locks_remove_posix(handle->file, fl->c.flc_owner);
+	return r;
+}
+
+/* The one who was told of the lock, in a reply that asks who has it. */
+static u32 vhfs_pid_of(const struct vhfs_locks *locks,
+		       const struct file_lock *fl)
+{
+	const struct vhfs_owner *owner = fl->c.flc_owner;
+
+	if (fl->fl_lmops != &vhfs_lock_ops || owner->locks != locks)
+		return 0;
+	return owner->pid;
+}
+
+static int vhfs_test_lock(struct vhfs_req *req, struct file *file)
+{
+	const struct fuse_lk_in *arg = vhfs_args(req, struct fuse_lk_in);
+	struct vhfs_locks *locks = req->ex->locks;
+	struct vhfs_owner *owner = vhfs_owner_find(locks, arg->owner);
+	struct fuse_lk_out *out;
+	struct file_lock fl;
+	int r;
+
+	locks_init_lock(&fl);
+	fl.c.flc_flags = FL_POSIX;
+	/* One who has no lock is equal to none that has. */
+	fl.c.flc_owner = owner ?: (void *)&fl;
+	fl.c.flc_file = file;
+	fl.c.flc_type = arg->lk.type;
+	fl.fl_start = arg->lk.start;
+	fl.fl_end = arg->lk.end;
+	r = vfs_test_lock(file, &fl);
+	if (r)
+		goto put;
+	out = vhfs_reply(req, struct fuse_lk_out);
+	out->lk.type = fl.c.flc_type;
+	if (fl.c.flc_type != F_UNLCK) {
+		out->lk.start = fl.fl_start;
+		out->lk.end = fl.fl_end;
+		out->lk.pid = vhfs_pid_of(locks, &fl);
+	}
+put:
+	/* Now it is a copy of the lock in the way, with that one's owner. */
+	locks_release_private(&fl);
+	if (owner)
+		vhfs_owner_put(owner);
+	return r;
+}
+
+int vhfs_getlk(struct vhfs_req *req)
+{
+	const struct fuse_lk_in *arg = vhfs_args(req, struct fuse_lk_in);
+	struct vhfs_handle *handle = vhfs_handle_get(req, arg->fh);
+	int r;
+
+	if (IS_ERR(handle))
+		return PTR_ERR(handle);
+	/* For whom it is open does not matter, nor what asks for nothing. */
+	if (vhfs_is_flock(req) || arg->lk.type >= F_UNLCK ||
+	    arg->lk.start > OFFSET_MAX || arg->lk.end > OFFSET_MAX ||
+	    arg->lk.end < arg->lk.start)
+		r = -EINVAL;
+	else
+		r = vhfs_test_lock(req, handle->file);
+	vhfs_handle_put(handle, true);
+	return r;
+}
+
+static bool vhfs_waits_by_notify(const struct vhfs_wait *wait)
+{
+	return wait->fl.c.flc_flags & FL_POSIX &&
+	       !wait->handle->file->f_op->lock;
+}
+
+/* Nobody can find it, and nothing is going to run it, after this. */
+static void vhfs_wait_end(struct vhfs_wait *wait, int r)
+{
+	struct vhfs_locks *locks = wait->locks;
+	struct vhfs_req *req = wait->req;
+
+	spin_lock(&locks->lock);
+	list_del(&wait->node);
+	spin_unlock(&locks->lock);
+	/* Even where it was not queued: lm_notify() may be about to return. */
+	locks_delete_block(&wait->fl);
+	cancel_delayed_work(&wait->work);
+	locks_release_private(&wait->fl);
+	vhfs_handle_put(wait->handle, true);
+	kfree(wait);
+	atomic_dec(&locks->nr);
+	vhfs_req_done(req, r);
+}
+
+static void vhfs_wait_work(struct work_struct *work)
+{
+	struct vhfs_wait *wait = container_of(to_delayed_work(work),
+					      struct vhfs_wait, work);
+	int r;
+
+	/* Off the list of who waits, if this is not by lm_notify(). */
+	locks_delete_block(&wait->fl);
+	r = READ_ONCE(wait->error);
+	if (r) {
+		vhfs_wait_end(wait, r);
+		return;
+	}
+	r = vhfs_try_lock(wait->handle, &wait->fl);
+	/* lm_notify() was called already, maybe, and this runs again at once. */
+	if (r == FILE_LOCK_DEFERRED)
+		return;
+	if (r != -EAGAIN || vhfs_waits_by_notify(wait)) {
+		vhfs_wait_end(wait, r);
+		return;
+	}
+	queue_delayed_work(wait->locks->ex->wq, &wait->work,
+			   msecs_to_jiffies(wait->delay));
+	wait->delay = min(2 * wait->delay, RETRY_MAX_MS);
+}
+
+/* With locks->lock held, under which it is on the list still. */
+static void vhfs_wait_cancel(struct vhfs_wait *wait, int error)
+{
+	WRITE_ONCE(wait->error, error);
+	mod_delayed_work(wait->locks->ex->wq, &wait->work, 0);
+}
+
+/* Takes over the reference of @handle, and those of @fl. */
+static int vhfs_park(struct vhfs_req *req, struct vhfs_handle *handle,
+		     const struct file_lock *fl)
+{
+	struct vhfs_locks *locks = req->ex->locks;
+	struct vhfs_wait *wait;
+
+	if (!vhfs_charge_lock(locks))
+		return -ENOLCK;
+	wait = kzalloc(sizeof(*wait), GFP_KERNEL_ACCOUNT);
+	if (!wait) {
+		atomic_dec(&locks->nr);
+		return -ENOLCK;
+	}
+	locks_init_lock(&wait->fl);
+	locks_copy_lock(&wait->fl, (struct file_lock *)fl);
+	wait->locks = locks;
+	wait->req = req;
+	wait->handle = handle;
+	wait->delay = RETRY_MIN_MS;
+	INIT_DELAYED_WORK(&wait->work, vhfs_wait_work);
+	if (vhfs_waits_by_notify(wait))
+		wait->fl.c.flc_flags |= FL_SLEEP;
+	spin_lock(&locks->lock);
+	list_add_tail(&wait->node, &locks->waits);
+	/* vhfs_locks_cancel() may have been here, and found nothing. */
+	if (READ_ONCE(req->ex->table.session) != req->session)
+		wait->error = -EIO;
+	else if (vhfs_ring_stops(req))
+		wait->error = -ENOLCK;
+	mod_delayed_work(req->ex->wq, &wait->work, 0);
+	spin_unlock(&locks->lock);
+	return VHFS_PARKED;
+}
+
+static int vhfs_lock_by(struct vhfs_req *req, struct vhfs_handle *handle,
+			bool may_wait)
+{
+	struct file_lock fl;
+	int r = vhfs_check_lock(req, handle->file);
+
+	if (r)
+		return r;
+	r = vhfs_fill_lock(req, handle, &fl);
+	if (r)
+		return r;
+	r = vhfs_try_lock(handle, &fl);
+	if (r == -EAGAIN && may_wait)
+		r = vhfs_park(req, handle, &fl);
+	locks_release_private(&fl);
+	return r;
+}
+
+static int vhfs_do_setlk(struct vhfs_req *req, bool may_wait)
+{
+	const struct fuse_lk_in *arg = vhfs_args(req, struct fuse_lk_in);
+	struct vhfs_handle *handle;
+	int r;
+
+	if (req->ex->cfg.flags & VHOST_FS_EXPORT_LOCAL_LOCKS)
+		return -EOPNOTSUPP;
+	handle = vhfs_handle_get(req, arg->fh);
+	if (IS_ERR(handle))
+		return PTR_ERR(handle);
+	r = vhfs_lock_by(req, handle, may_wait);
+	/* Parked, the request is another one's, and so is the handle. */
+	if (r != VHFS_PARKED)
+		vhfs_handle_put(handle, true);
+	return r;
+}
+
+int vhfs_setlk(struct vhfs_req *req)
+{
+	return vhfs_do_setlk(req, false);
+}
+
+int vhfs_setlkw(struct vhfs_req *req)
+{
+	return vhfs_do_setlk(req, true);
+}
+
+/*
+ * Of what can be interrupted there is only waiting for a lock.  The request may be
+ * on its way in another ring: -EAGAIN asks the guest to say it again.
+ */
+int vhfs_interrupt(struct vhfs_req *req)
+{
+	u64 unique = vhfs_args(req, struct fuse_interrupt_in)->unique;
+	struct vhfs_locks *locks = req->ex->locks;
+	struct vhfs_wait *wait;
+	int r = -EAGAIN;
+
+	spin_lock(&locks->lock);
+	list_for_each_entry(wait, &locks->waits, node)
+		if (wait->req->in.unique == unique) {
+			vhfs_wait_cancel(wait, -EINTR);
+			r = 0;
+			break;
+		}
+	spin_unlock(&locks->lock);
+	return r;
+}
+
+/**
+ * vhfs_locks_cancel - end every wait for a lock
+ * @locks: of the export
+ * @ring: those of this one; NULL: all
+ *
+ * Returns when they are about to be answered, not when they were.
+ */
+void vhfs_locks_cancel(struct vhfs_locks *locks, const void *ring)
+{
+	struct vhfs_wait *wait;
+
+	spin_lock(&locks->lock);
+	list_for_each_entry(wait, &locks->waits, node)
+		if (!ring || wait->req->ring == ring)
+			vhfs_wait_cancel(wait, -ENOLCK);
+	spin_unlock(&locks->lock);
+}
+
+/**
+ * vhfs_locks_used - owners and waits
+ * @locks: of the export
+ */
+unsigned int vhfs_locks_used(struct vhfs_locks *locks)
+{
+	return atomic_read(&locks->nr);
+}
+
+/**
+ * vhfs_locks_open - no locks
+ * @ex: whose
+ *
+ * Returns NULL if there is no memory.
+ */
+struct vhfs_locks *vhfs_locks_open(struct vhfs_export *ex)
+{
+	struct vhfs_locks *locks = kzalloc(sizeof(*locks), GFP_KERNEL_ACCOUNT);
+
+	if (!locks)
+		return NULL;
+	locks->ex = ex;
+	refcount_set(&locks->refs, 1);
+	spin_lock_init(&locks->lock);
+	INIT_LIST_HEAD(&locks->waits);
+	if (!rhashtable_init(&locks->owners, &vhfs_owners))
+		return locks;
+	kfree(locks);
+	return NULL;
+}
+
+/**
+ * vhfs_locks_close - the end of vhfs_locks_open()
+ * @locks: without locks and waits: all handles are closed
+ */
+void vhfs_locks_close(struct vhfs_locks *locks)
+{
+	vhfs_locks_put(locks);
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * LOOKUP: one component in a directory that the guest knows, and the entry that
+ * answers it and all that makes something.
+ *
+ * Mount points are not crossed, because nothing here follows a mount; symbolic
+ * links are nodes like others.
+ */
+#include <linux/namei.h>
+#include <linux/stat.h>
+
+#include "fs.h"
+
+static void vhfs_set_timeouts(const struct vhfs_export *ex,
+			      struct fuse_entry_out *out)
+{
+	u32 nsec;
+
+	out->entry_valid = div_u64_rem(ex->cfg.entry_timeout_ms, MSEC_PER_SEC,
+				       &nsec);
+	out->entry_valid_nsec = nsec * NSEC_PER_MSEC;
+	out->attr_valid = div_u64_rem(ex->cfg.attr_timeout_ms, MSEC_PER_SEC,
+				      &nsec);
+	out->attr_valid_nsec = nsec * NSEC_PER_MSEC;
+}
+
+static int vhfs_stat_entry(struct vhfs_req *req, struct dentry *dentry,
+			   struct fuse_entry_out *out)
+{
+	struct path path = { .mnt = req->ex->root.mnt, .dentry = dentry };
+	struct kstat stat;
+	int r;
+
+	r = vfs_getattr(&path, &stat, STATX_BASIC_STATS, AT_STATX_SYNC_AS_STAT);
+	if (r)
+		return r;
+	vhfs_fill_attr(req->ex, &stat, &out->attr);
+	vhfs_set_timeouts(req->ex, out);
+	return 0;
+}
+
+/**
+ * vhfs_fill_entry - tell the guest of a name
+ * @req: that asked, or made it
+ * @dentry: positive, held
+ * @out: zero
+ *
+ * The guest has one lookup of the node more to forget when this returns 0.
+ */
+int vhfs_fill_entry(struct vhfs_req *req, struct dentry *dentry,
+		    struct fuse_entry_out *out)
+{
+	int r = vhfs_node_know(req, dentry, &out->nodeid);
+
+	if (r)
+		return r;
+	r = vhfs_stat_entry(req, dentry, out);
+	if (r)
+		vhfs_node_unknow(req, out->nodeid);
+	return r;
+}
+
+/* "." is how a guest that exports by NFS asks for a node it has a number of. */
+static int vhfs_lookup_self(struct vhfs_req *req)
+{
+	struct fuse_entry_out *out = vhfs_reply(req, struct fuse_entry_out);
+	int r = vhfs_node_again(req, req->node);
+
+	if (r)
+		return r;
+	out->nodeid = req->node->id;
+	r = vhfs_stat_entry(req, vhfs_dentry(req), out);
+	if (r)
+		vhfs_node_unknow(req, out->nodeid);
+	return r;
+}
+
+/* Above the root is the root. */
+static int vhfs_lookup_parent(struct vhfs_req *req)
+{
+	struct fuse_entry_out *out;
+	struct dentry *parent;
+	int r = -ESTALE;
+
+	if (req->node == req->ex->root_node)
+		return vhfs_lookup_self(req);
+	parent = dget_parent(vhfs_dentry(req));
+	/* Its child was beneath the root, and may have been moved since. */
+	if (is_subdir(parent, req->ex->root.dentry)) {
+		out = vhfs_reply(req, struct fuse_entry_out);
+		r = vhfs_fill_entry(req, parent, out);
+	}
+	dput(parent);
+	return r;
+}
+
+/*
+ * The dcache alone, as a path walk does under RCU; the checks are those that
+ * lookup_one_unlocked() makes.
+ */
+static struct dentry *vhfs_lookup_cached(struct vhfs_req *req)
+{
+	struct dentry *dir = vhfs_dentry(req), *dentry;
+	struct qstr name = QSTR_INIT(req->names[0], req->name_len[0]);
+	int r;
+
+	/* Those with hashes and timeouts of their own may want to sleep. */
+	if (!req->ex->quick_getattr ||
+	    dir->d_flags & (DCACHE_OP_HASH | DCACHE_OP_COMPARE))
+		return NULL;
+	rcu_read_lock();
+	r = inode_permission(vhfs_idmap(req->ex), vhfs_inode(req),
+			     MAY_EXEC | MAY_NOT_BLOCK);
+	rcu_read_unlock();
+	if (r)
+		return NULL;
+	name.hash = full_name_hash(dir, name.name, name.len);
+	dentry = d_lookup(dir, &name);
+	if (!dentry)
+		return NULL;
+	if (d_is_positive(dentry) && !(dentry->d_flags & DCACHE_OP_REVALIDATE))
+		return dentry;
+	/* Not the last reference that would sleep: there is no inode. */
+	dput(dentry);
+	return NULL;
+}
+
+static int vhfs_lookup_quick(struct vhfs_req *req)
+{
+	struct dentry *dentry = vhfs_lookup_cached(req);
+	struct fuse_entry_out *out;
+	int r;
+
+	if (!dentry)
+		return VHFS_PUNT;
+	out = vhfs_reply(req, struct fuse_entry_out);
+	r = vhfs_fill_entry(req, dentry, out);
+	/* An inode goes with this only if it was unlinked since d_lookup(). */
+	dput(dentry);
+	return r;
+}
+
+static int vhfs_lookup_slow(struct vhfs_req *req)
+{
+	struct fuse_entry_out *out = vhfs_reply(req, struct fuse_entry_out);
+	struct dentry *dentry;
+	int r;
+
+	dentry = lookup_one_unlocked(vhfs_idmap(req->ex), req->names[0],
+				     vhfs_dentry(req), req->name_len[0]);
+	if (IS_ERR(dentry))
+		return PTR_ERR(dentry);
+	if (d_is_negative(dentry))
+		r = -ENOENT;
+	else
+		r = vhfs_fill_entry(req, dentry, out);
+	dput(dentry);
+	return r;
+}
+
+int vhfs_lookup(struct vhfs_req *req)
+{
+	const char *name = req->names[0];
+
+	if (!is_dot_dotdot(name, req->name_len[0]))
+		return req->may_sleep ? vhfs_lookup_slow(req) :
+					vhfs_lookup_quick(req);
+	if (!req->may_sleep)
+		return VHFS_PUNT;
+	return name[1] ? vhfs_lookup_parent(req) : vhfs_lookup_self(req);
+}

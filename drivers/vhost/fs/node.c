@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Nodes: the inodes a guest knows, by the number it knows them by.
+ *
+ * Two names of one inode are one node, or the guest's page cache would hold it
+ * twice.  A node counts how often the guest was told of it and goes when the
+ * guest's FORGETs have counted that down; more than that a guest cannot take
+ * away.  It pins a dentry, which is one of the inode's names; if that was removed
+ * and the guest comes by another one, that is the node's from then on.
+ */
+#include <linux/dcache.h>
+#include <linux/slab.h>
+
+#include "fs.h"
+
+/* No value of a sequence lock that can be read: they are even. */
+#define SEQ_NEVER	1U
+
+static const struct rhashtable_params vhfs_by_inode = {
+	.key_len	= sizeof(struct inode *),
+	.key_offset	= offsetof(struct vhfs_node, inode),
+	.head_offset	= offsetof(struct vhfs_node, hash),
+	.automatic_shrinking = true,
+};
+
+static bool vhfs_is_root(const struct vhfs_node *node)
+{
+	return node->id == FUSE_ROOT_ID;
+}
+
+static void vhfs_node_free(struct vhfs_node *node)
+{
+	dput(node->dentry);
+	kfree_rcu(node, rcu);
+}
+
+/**
+ * vhfs_reap_nodes - let go of nodes that the poller could not
+ * @ex: the export
+ */
+void vhfs_reap_nodes(struct vhfs_export *ex)
+{
+	struct vhfs_node *node, *next;
+
+	llist_for_each_entry_safe(node, next, llist_del_all(&ex->reap_nodes),
+				  reap)
+		vhfs_node_free(node);
+}
+
+/**
+ * vhfs_node_put - the end of vhfs_node_get()
+ * @node: or NULL
+ * @may_sleep: not in the poller: the last reference may be the inode's, too
+ */
+void vhfs_node_put(struct vhfs_node *node, bool may_sleep)
+{
+	struct vhfs_export *ex;
+	bool last;
+
+	if (!node)
+		return;
+	ex = node->ex;
+	spin_lock(&node->lock);
+	last = !--node->refs;
+	spin_unlock(&node->lock);
+	if (!last)
+		return;
+	if (may_sleep)
+		vhfs_node_free(node);
+	else if (llist_add(&node->reap, &ex->reap_nodes))
+		queue_work(ex->wq, &ex->reaper);
+}
+
+/**
+ * vhfs_node_get - the node a guest means
+ * @ex: the export
+ * @id: from the guest
+ *
+ * Returns NULL if there is none by that number.
+ */
+struct vhfs_node *vhfs_node_get(struct vhfs_export *ex, u64 id)
+{
+	struct vhfs_node *node;
+	bool there = false;
+
+	rcu_read_lock();
+	node = xa_load(&ex->table.nodes, id);
+	if (node) {
+		spin_lock(&node->lock);
+		/* Without lookups it is about to go. */
+		there = node->lookups;
+		if (there)
+			node->refs++;
+		spin_unlock(&node->lock);
+	}
+	rcu_read_unlock();
+	return there ? node : NULL;
+}
+
+/**
+ * vhfs_node_check - is a node beneath the root of the export?
+ * @node: held
+ *
+ * Nothing moves between directories without rename_lock, so a node that was seen
+ * beneath the root at some state of that lock still is while the state is the same.
+ *
+ * Returns -ESTALE if it was moved away.
+ */
+int vhfs_node_check(struct vhfs_node *node)
+{
+	unsigned int seq = read_seqbegin(&rename_lock);
+
+	if (READ_ONCE(node->seq) == seq)
+		return 0;
+	if (!is_subdir(node->dentry, node->ex->root.dentry))
+		return -ESTALE;
+	WRITE_ONCE(node->seq, seq);
+	return 0;
+}
+
+/*
+ * Should @dentry be the node's name, in place of the one it has?  Requests use
+ * node->dentry without a lock; so only where there is none but the table's
+ * reference, and under node->lock there will be none.
+ */
+static bool vhfs_better_name(struct vhfs_node *node, struct dentry *dentry)
+{
+	if (node->dentry == dentry || node->refs > 1 || vhfs_is_root(node))
+		return false;
+	return d_unhashed(node->dentry) ||
+	       !is_subdir(node->dentry, node->ex->root.dentry);
+}
+
+/*
+ * The guest is told of a node once more.  Returns false if it is about to go.  @old is
+ * the name that @dentry took the place of, or NULL, for the caller to put: dput() may
+ * sleep, and callers look nodes up under RCU.
+ */
+static bool vhfs_count_lookup(struct vhfs_node *node, struct dentry *dentry,
+			      struct dentry **old)
+{
+	bool there;
+
+	*old = NULL;
+
+	spin_lock(&node->lock);
+	there = node->lookups;
+	if (there && !vhfs_is_root(node))
+		node->lookups++;
+	if (there && dentry && vhfs_better_name(node, dentry)) {
+		*old = node->dentry;
+		node->dentry = dget(dentry);
+		node->seq = SEQ_NEVER;
+	}
+	spin_unlock(&node->lock);
+	return there;
+}
+
+static bool vhfs_know_again(struct vhfs_req *req, struct dentry *dentry,
+			    u64 *id)
+{
+	struct vhfs_export *ex = req->ex;
+	struct inode *inode = d_inode(dentry);
+	struct dentry *old = NULL;
+	struct vhfs_node *node;
+	bool found;
+
+	rcu_read_lock();
+	node = rhashtable_lookup(&ex->table.by_inode, &inode, vhfs_by_inode);
+	/* Not in the poller: the old name may be the last to hold its directory. */
+	found = node && vhfs_count_lookup(node, req->may_sleep ? dentry : NULL,
+					  &old);
+	if (found)
+		*id = node->id;
+	rcu_read_unlock();
+	/* Not the last of the inode: @dentry has it, too. */
+	dput(old);
+	return found;
+}
+
+static struct vhfs_node *vhfs_node_new(struct vhfs_export *ex,
+				       struct dentry *dentry)
+{
+	struct vhfs_node *node = kzalloc(sizeof(*node), GFP_KERNEL_ACCOUNT);
+
+	if (!node)
+		return NULL;
+	spin_lock_init(&node->lock);
+	node->ex = ex;
+	node->inode = d_inode(dentry);
+	node->dentry = dget(dentry);
+	node->seq = SEQ_NEVER;
+	node->lookups = 1;
+	node->refs = 1;
+	return node;
+}
+
+/* Into both indices.  -EEXIST: another request has been faster. */
+static int vhfs_node_add(struct vhfs_req *req, struct vhfs_node *node)
+{
+	struct vhfs_table *table = &node->ex->table;
+	int r = -EIO;
+
+	spin_lock(&table->lock);
+	if (table->session == req->session)
+		r = rhashtable_lookup_insert_fast(&table->by_inode, &node->hash,
+						  vhfs_by_inode);
+	/* The place was reserved, so this allocates nothing. */
+	if (!r)
+		xa_store(&table->nodes, node->id, node, GFP_NOWAIT);
+	spin_unlock(&table->lock);
+	return r;
+}
+
+static int vhfs_know_new(struct vhfs_req *req, struct dentry *dentry, u64 *id)
+{
+	struct vhfs_table *table = &req->ex->table;
+	struct vhfs_node *node = vhfs_node_new(req->ex, dentry);
+	int r;
+
+	if (!node)
+		return -ENOMEM;
+	spin_lock(&table->lock);
+	node->id = table->next_node++;
+	spin_unlock(&table->lock);
+	r = xa_reserve(&table->nodes, node->id, GFP_KERNEL_ACCOUNT);
+	if (r)
+		goto free;
+	/* Before: the guest may guess it, and forget the node. */
+	*id = node->id;
+	r = vhfs_node_add(req, node);
+	if (r)
+		goto release;
+	return 0;
+release:
+	xa_release(&table->nodes, node->id);
+free:
+	/* The caller has the dentry, too: this is not the last reference. */
+	vhfs_node_free(node);
+	return r;
+}
+
+/* One more node, if the limit allows. */
+static bool vhfs_charge_node(struct vhfs_export *ex)
+{
+	if (atomic_inc_return(&ex->table.nr_nodes) <= ex->cfg.max_nodes)
+		return true;
+	atomic_dec(&ex->table.nr_nodes);
+	atomic64_inc(&ex->refused);
+	return false;
+}
+
+/**
+ * vhfs_may_make - is there room for a new node?
+ * @ex: the export
+ *
+ * Asked before something is made, so that nothing is left behind that the guest
+ * cannot be told of.
+ */
+bool vhfs_may_make(struct vhfs_export *ex)
+{
+	if (atomic_read(&ex->table.nr_nodes) < ex->cfg.max_nodes)
+		return true;
+	atomic64_inc(&ex->refused);
+	return false;
+}
+
+/**
+ * vhfs_node_know - the guest is told of an inode
+ * @req: that tells it
+ * @dentry: positive, held by the caller
+ * @id: the node's, when this returns 0
+ *
+ * Returns VHFS_PUNT in the poller if it is a new one: a worker's memory is the
+ * owner's.
+ */
+int vhfs_node_know(struct vhfs_req *req, struct dentry *dentry, u64 *id)
+{
+	int r;
+
+	do {
+		if (vhfs_know_again(req, dentry, id))
+			return 0;
+		if (!req->may_sleep)
+			return VHFS_PUNT;
+		if (!vhfs_charge_node(req->ex))
+			return -ENFILE;
+		r = vhfs_know_new(req, dentry, id);
+		if (r)
+			atomic_dec(&req->ex->table.nr_nodes);
+	} while (r == -EEXIST);
+	return r;
+}
+
+/**
+ * vhfs_node_again - the guest is told of a node it knows
+ * @req: that tells it
+ * @node: held
+ */
+int vhfs_node_again(struct vhfs_req *req, struct vhfs_node *node)
+{
+	struct dentry *old;
+
+	return vhfs_count_lookup(node, NULL, &old) ? 0 : -ESTALE;
+}
+
+/* Returns true if the guest knows of the node still. */
+static bool vhfs_count_down(struct vhfs_node *node, u64 count)
+{
+	bool left;
+
+	spin_lock(&node->lock);
+	left = count < node->lookups;
+	if (left)
+		node->lookups -= count;
+	spin_unlock(&node->lock);
+	return left;
+}
+
+/* Out of both indices, if the guest knows it no more.  Under RCU. */
+static bool vhfs_node_remove(struct vhfs_node *node, u64 count)
+{
+	struct vhfs_table *table = &node->ex->table;
+	bool gone = false;
+
+	spin_lock(&table->lock);
+	spin_lock(&node->lock);
+	/* Not if it was told of in between, or removed by another FORGET. */
+	if (node->lookups > count) {
+		node->lookups -= count;
+	} else if (node->lookups) {
+		node->lookups = 0;
+		gone = true;
+	}
+	spin_unlock(&node->lock);
+	if (gone) {
+		xa_erase(&table->nodes, node->id);
+		rhashtable_remove_fast(&table->by_inode, &node->hash,
+				       vhfs_by_inode);
+		atomic_dec(&table->nr_nodes);
+	}
+	spin_unlock(&table->lock);
+	return gone;
+}
+
+/* Ids and counts are the guest's word: those that cannot be are ignored. */
+static void vhfs_forget_one(struct vhfs_export *ex, u64 id, u64 count,
+			    bool may_sleep)
+{
+	struct vhfs_node *node;
+	bool gone = false;
+
+	if (id == FUSE_ROOT_ID || !count)
+		return;
+	rcu_read_lock();
+	node = xa_load(&ex->table.nodes, id);
+	if (node && !vhfs_count_down(node, count))
+		gone = vhfs_node_remove(node, count);
+	rcu_read_unlock();
+	if (gone)
+		vhfs_node_put(node, may_sleep);
+}
+
+/**
+ * vhfs_node_unknow - the guest will not be told, after all
+ * @req: that called vhfs_node_know()
+ * @id: from there
+ */
+void vhfs_node_unknow(struct vhfs_req *req, u64 id)
+{
+	vhfs_forget_one(req->ex, id, 1, req->may_sleep && !req->hot);
+}
+
+int vhfs_forget(struct vhfs_req *req)
+{
+	const struct fuse_forget_in *arg = vhfs_args(req, struct fuse_forget_in);
+
+	vhfs_forget_one(req->ex, req->in.nodeid, arg->nlookup, req->may_sleep);
+	return 0;
+}
+
+int vhfs_batch_forget(struct vhfs_req *req)
+{
+	const struct fuse_batch_forget_in *arg =
+		vhfs_args(req, struct fuse_batch_forget_in);
+	const struct fuse_forget_one *one = req->tail;
+	u32 i;
+
+	if (arg->count > req->tail_len / sizeof(*one))
+		return -EINVAL;
+	for (i = 0; i < arg->count; i++)
+		vhfs_forget_one(req->ex, one[i].nodeid, one[i].nlookup,
+				req->may_sleep);
+	return 0;
+}
+
+static int vhfs_add_root(struct vhfs_export *ex)
+{
+	struct vhfs_node *root;
+	int r;
+
+	root = vhfs_node_new(ex, ex->root.dentry);
+	if (!root)
+		return -ENOMEM;
+	root->id = FUSE_ROOT_ID;
+	r = xa_err(xa_store(&ex->table.nodes, root->id, root, GFP_KERNEL));
+	if (r)
+		goto free;
+	r = rhashtable_insert_fast(&ex->table.by_inode, &root->hash,
+				   vhfs_by_inode);
+	if (r)
+		goto erase;
+	ex->root_node = root;
+	return 0;
+erase:
+	xa_erase(&ex->table.nodes, root->id);
+free:
+	vhfs_node_free(root);
+	return r;
+}
+
+/**
+ * vhfs_table_init - no nodes but the root, no handles
+ * @ex: its root is set
+ */
+int vhfs_table_init(struct vhfs_export *ex)
+{
+	struct vhfs_table *table = &ex->table;
+	int r;
+
+	spin_lock_init(&table->lock);
+	xa_init(&table->nodes);
+	xa_init_flags(&table->handles, XA_FLAGS_ALLOC1);
+	table->next_node = FUSE_ROOT_ID + 1;
+	r = rhashtable_init(&table->by_inode, &vhfs_by_inode);
+	if (r)
+		return r;
+	r = vhfs_add_root(ex);
+	if (r)
+		rhashtable_destroy(&table->by_inode);
+	return r;
+}
+
+/**
+ * vhfs_table_clear - the guest knows nothing any more, but the root
+ * @ex: requests may be running; those of before add nothing after this
+ */
+void vhfs_table_clear(struct vhfs_export *ex)
+{
+	struct vhfs_table *table = &ex->table;
+	struct vhfs_node *node;
+	unsigned long id;
+
+	spin_lock(&table->lock);
+	WRITE_ONCE(table->session, table->session + 1);
+	spin_unlock(&table->lock);
+	vhfs_handles_clear(ex);
+	xa_for_each(&table->nodes, id, node) {
+		vhfs_forget_one(ex, id, U64_MAX, true);
+		cond_resched();
+	}
+}
+
+/**
+ * vhfs_table_destroy - the end of vhfs_table_init()
+ * @ex: cleared, without requests
+ */
+void vhfs_table_destroy(struct vhfs_export *ex)
+{
+	struct vhfs_table *table = &ex->table;
+
+	rhashtable_remove_fast(&table->by_inode, &ex->root_node->hash,
+			       vhfs_by_inode);
+	xa_erase(&table->nodes, FUSE_ROOT_ID);
+	vhfs_node_free(ex->root_node);
+	rhashtable_destroy(&table->by_inode);
+	xa_destroy(&table->nodes);
+	xa_destroy(&table->handles);
+}

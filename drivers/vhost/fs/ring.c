@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * From a chain of descriptors to a request, and from a request to the guest's
+ * memory: what vhost_serve asks of this device.
+ *
+ * The poller decodes a request and tries it without sleeping.  Where that does not do,
+ * its thread carries the request out after the round, if the request is unlikely to
+ * sleep (vhfs_is_hot()), or else a worker.  Both start again from where it was decoded,
+ * and write the reply themselves, because they may sleep for the guest's pages.  The
+ * poller's round writes the replies of what it did itself, and of requests that were
+ * parked.
+ */
+#include <linux/slab.h>
+
+#include "dev.h"
+
+#define CREATE_TRACE_POINTS
+#include <trace/events/vhost_fs.h>
+
+/* The chain's own iovecs are the next chain's when take() has returned. */
+static int vhfs_copy_iov(struct vhfs_slot *slot,
+			 const struct vserve_chain *chain, bool may_sleep)
+{
+	unsigned int nr = chain->out + chain->in;
+
+	slot->iov = slot->inline_iov;
+	if (nr > ARRAY_SIZE(slot->inline_iov))
+		slot->iov = kmalloc_array(nr, sizeof(*slot->iov), may_sleep ?
+					  GFP_KERNEL_ACCOUNT :
+					  GFP_NOWAIT | __GFP_NOWARN);
+	if (!slot->iov)
+		return -ENOMEM;
+	memcpy(slot->iov, chain->iov, nr * sizeof(*slot->iov));
+	return 0;
+}
+
+static void vhfs_set_iters(struct vhfs_slot *slot,
+			   const struct vserve_chain *chain)
+{
+	struct vhfs_req *req = &slot->req;
+
+	iov_iter_init(&req->src, ITER_SOURCE, slot->iov, chain->out,
+		      chain->out_len);
+	iov_iter_init(&req->dst, ITER_DEST, slot->iov + chain->out, chain->in,
+		      chain->in_len);
+	req->out_room = min_t(size_t, chain->in_len, U32_MAX);
+}
+
+static void vhfs_let_go(struct vhfs_slot *slot, bool may_sleep)
+{
+	struct vhfs_req *req = &slot->req;
+
+	vhfs_node_put(req->node, may_sleep);
+	req->node = NULL;
+	vhfs_req_free(req);
+	if (slot->iov != slot->inline_iov)
+		kfree(slot->iov);
+	slot->iov = slot->inline_iov;
+}
+
+/* INTERRUPT need not be answered, but can be. */
+static bool vhfs_has_reply(const struct vhfs_req *req)
+{
+	if (req->out_room < sizeof(struct fuse_out_header))
+		return false;
+	return !req->op || !(req->op->flags & VHFS_OP_SILENT) ||
+	       req->in.opcode == FUSE_INTERRUPT;
+}
+
+/* Does the guest learn of an error?  It does not expect to, without a reply. */
+static bool vhfs_can_answer(const struct vhfs_req *req)
+{
+	if (!req->known)
+		return false;
+	return req->out_room >= sizeof(struct fuse_out_header) ||
+	       (req->op && req->op->flags & VHFS_OP_SILENT);
+}
+
+static bool vhfs_copy_reply(const struct vhfs_req *req, struct iov_iter *to)
+{
+	return copy_to_iter(req->reply, req->reply_len, to) == req->reply_len &&
+	       copy_to_iter(req->body, req->body_len, to) == req->body_len;
+}
+
+/* Returns how many bytes the guest has, or -EFAULT. */
+static int vhfs_write_reply(struct vhfs_req *req)
+{
+	struct iov_iter to = req->dst;
+	struct fuse_out_header oh;
+
+	if (!vhfs_has_reply(req))
+		return 0;
+	vhfs_fill_header(req, &oh);
+	/* decode.c and the operations see to it that it fits. */
+	if (oh.len > req->out_room) {
+		req->error = -EIO;
+		vhfs_fill_header(req, &oh);
+	}
+	if (copy_to_iter(&oh, sizeof(oh), &to) != sizeof(oh))
+		return -EFAULT;
+	if (!oh.error && !vhfs_copy_reply(req, &to))
+		return -EFAULT;
+	return oh.len;
+}
+
+/**
+ * vhfs_take - decode the request of a chain
+ * @base: its slot
+ * @chain: in the owner's address space
+ * @may_sleep: in the vring's worker
+ */
+int vhfs_take(struct vserve_req *base, const struct vserve_chain *chain,
+	      bool may_sleep)
+{
+	struct vhfs_slot *slot = to_vhfs_slot(base);
+	struct vhfs_req *req = &slot->req;
+	int r;
+
+	memset(req, 0, sizeof(*req));
+	slot->answered = false;
+	req->ex = to_vhfs_dev(base->vring->dev)->ex;
+	req->ring = base->vring;
+	req->may_sleep = may_sleep;
+	req->start_ns = base->taken_ns;
+	r = vhfs_copy_iov(slot, chain, may_sleep);
+	if (r)
+		return r;
+	vhfs_set_iters(slot, chain);
+	r = vhfs_decode(req);
+	if (r == VHFS_PUNT || (r && !vhfs_can_answer(req))) {
+		vhfs_let_go(slot, may_sleep);
+		return r < 0 ? r : -EAGAIN;
+	}
+	if (r) {
+		req->error = r;
+		vserve_req_finish(base, 0);
+		return 0;
+	}
+	if (req->op->flags & VHFS_OP_DATA_IN)
+		base->bytes = iov_iter_count(&req->src);
+	if (req->op->flags & VHFS_OP_DATA_OUT)
+		base->bytes = min(req->out_room, VHFS_MAX_WRITE);
+	return 0;
+}
+
+/**
+ * vhfs_submit - carry out a request in the poller, or have a worker do it
+ * @base: decoded
+ */
+void vhfs_submit(struct vserve_req *base)
+{
+	struct vhfs_req *req = &to_vhfs_slot(base)->req;
+	int r;
+
+	req->may_sleep = false;
+	r = vhfs_run(req);
+	if (r == VHFS_PUNT) {
+		if (vhfs_is_hot(req))
+			vserve_req_hot(base);
+		else
+			vserve_req_punt(base);
+		return;
+	}
+	req->error = r;
+	vserve_req_finish(base, 0);
+}
+
+/**
+ * vhfs_work - carry out a request where it may sleep, with its owner's mm
+ * @base: decoded
+ */
+void vhfs_work(struct vserve_req *base)
+{
+	struct vhfs_slot *slot = to_vhfs_slot(base);
+	struct vhfs_req *req = &slot->req;
+	bool hot = base->hot;
+	int r;
+
+	/* The poller may have begun a reply before it had to give up. */
+	memset(req->reply, 0, sizeof(req->reply));
+	req->reply_len = 0;
+	req->data_len = 0;
+	req->may_sleep = true;
+	req->hot = hot;
+	r = vhfs_run(req);
+	/* It may have ended, and be another one, by now. */
+	if (r == VHFS_PARKED)
+		return;
+	if (r == VHFS_PUNT) {
+		vserve_req_again(base);
+		return;
+	}
+	req->error = r;
+	slot->len = max(vhfs_write_reply(req), 0);
+	/* The reaper drops the last reference to a removed file: to free it may take long. */
+	vhfs_let_go(slot, !hot);
+	slot->answered = true;
+	vserve_req_end(base, 0);
+}
+
+/**
+ * vhfs_req_done - a parked request ends; from any context that may sleep
+ * @req: not to be touched after
+ * @error: 0 or negative
+ */
+void vhfs_req_done(struct vhfs_req *req, int error)
+{
+	struct vhfs_slot *slot = container_of(req, struct vhfs_slot, req);
+
+	req->error = error;
+	vserve_req_end(&slot->base, 0);
+}
+
+/**
+ * vhfs_ring_stops - does the ring of a request stop?
+ * @req: about to be parked
+ */
+bool vhfs_ring_stops(const struct vhfs_req *req)
+{
+	const struct vserve_vring *vring = req->ring;
+
+	return READ_ONCE(vring->stopping);
+}
+
+/**
+ * vhfs_finish - write the reply, if that was not done, and let go of the rest
+ * @base: done
+ * @may_sleep: in the vring's worker
+ *
+ * Where there is nowhere to write a reply the guest has taken its memory away, and
+ * gets a length of 0.
+ */
+int vhfs_finish(struct vserve_req *base, bool may_sleep)
+{
+	struct vhfs_slot *slot = to_vhfs_slot(base);
+	struct vhfs_req *req = &slot->req;
+	int len;
+
+	if (!slot->answered) {
+		len = vhfs_write_reply(req);
+		if (len < 0 && !may_sleep)
+			return -EFAULT;
+		slot->len = max(len, 0);
+		vhfs_let_go(slot, may_sleep);
+		slot->answered = true;
+	}
+	trace_vhost_fs_done(base->vring, req, base->done_ns);
+	return slot->len;
+}

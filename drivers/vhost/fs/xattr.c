@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Extended attributes.
+ *
+ * user.* are the host's.  POSIX ACLs go by the VFS's calls for them.  Of
+ * security.* and trusted.* the export says whether the guest has none (the
+ * default), has them under another name (MAP_XATTR: user.virtiofs.security.*), or
+ * has the host's own (RAW_XATTR).  All other names are not the guest's.
+ */
+#include <linux/fs.h>
+#include <linux/posix_acl.h>
+#include <linux/posix_acl_xattr.h>
+#include <linux/slab.h>
+#include <linux/xattr.h>
+
+#include "fs.h"
+
+#define MAP_PREFIX	"user.virtiofs."
+#define MAP_PREFIX_LEN	(sizeof(MAP_PREFIX) - 1)
+
+static bool vhfs_has_prefix(const char *name, const char *prefix)
+{
+	return !strncmp(name, prefix, strlen(prefix));
+}
+
+static bool vhfs_is_acl(const char *name)
+{
+	return is_posix_acl_xattr(name);
+}
+
+static bool vhfs_is_privileged(const char *name)
+{
+	return vhfs_has_prefix(name, XATTR_SECURITY_PREFIX) ||
+	       vhfs_has_prefix(name, XATTR_TRUSTED_PREFIX);
+}
+
+/*
+ * The host's name of the guest's, in @room.  File capabilities are not mapped: the
+ * host takes them away when a file is written, by their own name only.
+ */
+static const char *vhfs_host_name(const struct vhfs_req *req, char *room)
+{
+	const char *name = req->names[0];
+	u32 flags = req->ex->cfg.flags;
+
+	if (flags & VHOST_FS_EXPORT_NO_XATTR)
+		return ERR_PTR(-EOPNOTSUPP);
+	/* These are where the mapped ones are. */
+	if (vhfs_has_prefix(name, MAP_PREFIX) &&
+	    flags & VHOST_FS_EXPORT_MAP_XATTR)
+		return ERR_PTR(-EPERM);
+	if (vhfs_has_prefix(name, XATTR_USER_PREFIX))
+		return name;
+	if (!vhfs_is_privileged(name))
+		return ERR_PTR(-EOPNOTSUPP);
+	if (flags & VHOST_FS_EXPORT_RAW_XATTR)
+		return name;
+	if (!(flags & VHOST_FS_EXPORT_MAP_XATTR) ||
+	    !strcmp(name, XATTR_NAME_CAPS))
+		return ERR_PTR(-EOPNOTSUPP);
+	if (snprintf(room, XATTR_NAME_MAX + 1, MAP_PREFIX "%s", name) >
+	    XATTR_NAME_MAX)
+		return ERR_PTR(-ERANGE);
+	return room;
+}
+
+static bool vhfs_has_acls(const struct vhfs_req *req)
+{
+	return req->ex->session.flags & FUSE_POSIX_ACL;
+}
+
+static int vhfs_set_acl(struct vhfs_req *req, const void *value, size_t size)
+{
+	struct posix_acl *acl = NULL;
+	int r;
+
+	if (!vhfs_has_acls(req))
+		return -EOPNOTSUPP;
+	if (size) {
+		acl = posix_acl_from_xattr(req->ex->user_ns, value, size);
+		if (IS_ERR(acl))
+			return PTR_ERR(acl);
+	}
+	r = vfs_set_acl(vhfs_idmap(req->ex), vhfs_dentry(req), req->names[0],
+			acl);
+	posix_acl_release(acl);
+	return r;
+}
+
+static int vhfs_do_setxattr(struct vhfs_req *req, const void *value,
+			    size_t size, int flags)
+{
+	char room[XATTR_NAME_MAX + 1];
+	const char *name;
+
+	if (vhfs_is_acl(req->names[0]))
+		return vhfs_set_acl(req, value, size);
+	name = vhfs_host_name(req, room);
+	if (IS_ERR(name))
+		return PTR_ERR(name);
+	return vfs_setxattr(vhfs_idmap(req->ex), vhfs_dentry(req), name, value,
+			    size, flags);
+}
+
+int vhfs_setxattr(struct vhfs_req *req)
+{
+	const struct fuse_setxattr_in *arg =
+		vhfs_args(req, struct fuse_setxattr_in);
+	int r;
+
+	if (arg->size != req->tail_len || arg->flags & ~(XATTR_CREATE |
+							 XATTR_REPLACE))
+		return -EINVAL;
+	if (arg->size > XATTR_SIZE_MAX)
+		return -E2BIG;
+	r = mnt_want_write(req->ex->root.mnt);
+	if (r)
+		return r;
+	r = vhfs_do_setxattr(req, req->tail, arg->size, arg->flags);
+	mnt_drop_write(req->ex->root.mnt);
+	return r;
+}
+
+int vhfs_removexattr(struct vhfs_req *req)
+{
+	char room[XATTR_NAME_MAX + 1];
+	const char *name = req->names[0];
+	bool acl = vhfs_is_acl(name);
+	int r;
+
+	if (acl && !vhfs_has_acls(req))
+		return -EOPNOTSUPP;
+	if (!acl)
+		name = vhfs_host_name(req, room);
+	if (IS_ERR(name))
+		return PTR_ERR(name);
+	r = mnt_want_write(req->ex->root.mnt);
+	if (r)
+		return r;
+	if (acl)
+		r = vfs_remove_acl(vhfs_idmap(req->ex), vhfs_dentry(req), name);
+	else
+		r = vfs_removexattr(vhfs_idmap(req->ex), vhfs_dentry(req), name);
+	mnt_drop_write(req->ex->root.mnt);
+	return r;
+}
+
+static ssize_t vhfs_get_acl(struct vhfs_req *req, void *value, size_t size)
+{
+	struct posix_acl *acl;
+	ssize_t r;
+
+	if (!vhfs_has_acls(req))
+		return -EOPNOTSUPP;
+	acl = vfs_get_acl(vhfs_idmap(req->ex), vhfs_dentry(req), req->names[0]);
+	if (IS_ERR(acl))
+		return PTR_ERR(acl);
+	if (!acl)
+		return -ENODATA;
+	r = posix_acl_to_xattr(req->ex->user_ns, acl, value, size);
+	posix_acl_release(acl);
+	return r;
+}
+
+static ssize_t vhfs_do_getxattr(struct vhfs_req *req, void *value, size_t size)
+{
+	char room[XATTR_NAME_MAX + 1];
+	const char *name;
+
+	if (vhfs_is_acl(req->names[0]))
+		return vhfs_get_acl(req, value, size);
+	name = vhfs_host_name(req, room);
+	if (IS_ERR(name))
+		return PTR_ERR(name);
+	return vfs_getxattr(vhfs_idmap(req->ex), vhfs_dentry(req), name, value,
+			    size);
+}
+
+/* @size of 0 asks how much there is; see vhfs_answer_size(). */
+static int vhfs_alloc_value(struct vhfs_req *req, u32 size)
+{
+	if (size > req->out_room - sizeof(struct fuse_out_header))
+		return -EINVAL;
+	req->body = kvzalloc(size, GFP_KERNEL_ACCOUNT);
+	return req->body ? 0 : -ENOMEM;
+}
+
+static int vhfs_answer_size(struct vhfs_req *req, ssize_t size)
+{
+	if (size < 0)
+		return size;
+	if (req->out_room < sizeof(struct fuse_out_header) +
+			    sizeof(struct fuse_getxattr_out))
+		return -EINVAL;
+	vhfs_reply(req, struct fuse_getxattr_out)->size = size;
+	return 0;
+}
+
+int vhfs_getxattr(struct vhfs_req *req)
+{
+	const struct fuse_getxattr_in *arg =
+		vhfs_args(req, struct fuse_getxattr_in);
+	u32 size = min_t(u32, arg->size, XATTR_SIZE_MAX);
+	ssize_t len;
+	int r;
+
+	if (!size)
+		return vhfs_answer_size(req, vhfs_do_getxattr(req, NULL, 0));
+	r = vhfs_alloc_value(req, size);
+	if (r)
+		return r;
+	len = vhfs_do_getxattr(req, req->body, size);
+	if (len < 0)
+		return len;
+	req->body_len = min_t(size_t, len, size);
+	return 0;
+}
+
+/* The guest's name of one of the host's, or NULL if it has none. */
+static const char *vhfs_guest_name(const struct vhfs_req *req, const char *name)
+{
+	u32 flags = req->ex->cfg.flags;
+
+	if (vhfs_is_acl(name))
+		return vhfs_has_acls(req) ? name : NULL;
+	if (flags & VHOST_FS_EXPORT_NO_XATTR)
+		return NULL;
+	if (vhfs_has_prefix(name, MAP_PREFIX) &&
+	    flags & VHOST_FS_EXPORT_MAP_XATTR)
+		return name + MAP_PREFIX_LEN;
+	if (vhfs_has_prefix(name, XATTR_USER_PREFIX))
+		return name;
+	if (vhfs_is_privileged(name) && flags & VHOST_FS_EXPORT_RAW_XATTR)
+		return name;
+	return NULL;
+}
+
+/* In place: names of the guest are never longer.  Returns the new length. */
+static size_t vhfs_translate_list(const struct vhfs_req *req, char *list,
+				  size_t len)
+{
+	char *from = list, *to = list, *end = list + len;
+	const char *name;
+	size_t step;
+
+	while (from < end) {
+		step = strnlen(from, end - from) + 1;
+		name = vhfs_guest_name(req, from);
+		if (name) {
+			size_t keep = step - (name - from);
+
+			memmove(to, name, keep);
+			to += keep;
+		}
+		from += step;
+	}
+	return to - list;
+}
+
+/* All names, because how many of them are the guest's is not known before. */
+int vhfs_listxattr(struct vhfs_req *req)
+{
+	const struct fuse_getxattr_in *arg =
+		vhfs_args(req, struct fuse_getxattr_in);
+	u32 room = req->out_room - sizeof(struct fuse_out_header);
+	ssize_t len;
+	char *list;
+
+	list = kvzalloc(XATTR_LIST_MAX + 1, GFP_KERNEL_ACCOUNT);
+	if (!list)
+		return -ENOMEM;
+	req->body = list;
+	len = vfs_listxattr(vhfs_dentry(req), list, XATTR_LIST_MAX);
+	if (len < 0)
+		return len;
+	len = vhfs_translate_list(req, list, len);
+	if (!arg->size)
+		return vhfs_answer_size(req, len);
+	if (len > arg->size)
+		return -ERANGE;
+	if (len > room)
+		return -EINVAL;
+	req->body_len = len;
+	return 0;
+}

@@ -1,0 +1,631 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The threads of a poller, and how one takes the sources over from another.
+ *
+ * A source may have requests that can sleep (@run of struct vhost_poll_ops): what a file
+ * system does to a name, mostly.  Nearly all of them do not sleep, so the poller's thread
+ * carries them out itself, and no task switch is paid.  If one sleeps after all, the
+ * scheduler tells the thread so in the middle of its switch to another task, and there
+ * the thread passes the poller on: a spare thread is woken and goes on with the sources
+ * at once.  The one that sleeps finishes its request as a worker would, and becomes a
+ * spare.  The same happens to one that computes for too long, or spins for a lock that a
+ * running task holds: a timer of the CPU finds it at the same request as a tick before.
+ *
+ * Role.  One thread at a time has the role: it polls, and it alone touches what struct
+ * vhost_poller and its sources have of the poller's.  The role passes between
+ * crew_begin() and crew_end(), while @armed is set,
+ *
+ *   - in crew_sched_out(), when the thread goes to sleep: interrupts are off and the run
+ *     queue's lock is held;
+ *   - in crew_watch(), an interrupt of the thread's own CPU.
+ *
+ * Nothing is done there but stores, and an irq_work that wakes the successor.  That is
+ * the spare in @next, which only the thread with the role chooses, beforehand.  A request
+ * is not begun without one.
+ *
+ * The store to @go, a release, hands over all that the old thread wrote before; the
+ * successor's load is the acquire.  A thread that was merely preempted is runnable, and
+ * keeps the role.
+ *
+ * Bounds.  A poller has VHOST_POLL_CREW_MAX threads; requests of one owner (by its mm)
+ * keep VHOST_POLL_CREW_OWNER of them at most.  Requests beyond these bounds go to workers
+ * of the device.  So do the next CREW_BACKOFF requests of a source after one that took too
+ * long, or after CREW_SLEPT in a row that slept; and twice as many each time that it
+ * happens again, until CREW_GOOD requests were good.  One long request may be the fault of
+ * an interrupt, or of the hypervisor below us.
+ *
+ * Lifetime.  Threads are added by @recruit and end with the poller.  A thread that lost
+ * the role still carries out its request after the source was detached.  The owner of
+ * the source waits for the request by means of its own, and then for the thread to have
+ * left the owner's code: vhost_poll_settle().  Until then the thread's @src names the
+ * source.
+ */
+#include <linux/err.h>
+#include <linux/hrtimer.h>
+#include <linux/irq_work.h>
+#include <linux/jiffies.h>
+#include <linux/kthread.h>
+#include <linux/ktime.h>
+#include <linux/sched.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/task.h>
+#include <linux/slab.h>
+#include <linux/topology.h>
+#include <linux/wait.h>
+
+#include <trace/events/vhost_poll.h>
+
+#include "poll.h"
+
+/* Requests of a source of weight 100 that are run before its ring is polled again. */
+#define CREW_BATCH	8
+/* See Bounds. */
+#define CREW_BACKOFF	16
+#define CREW_STRIKES	4	/* it doubles at most so often */
+#define CREW_SLEPT	16
+#define CREW_GOOD	64
+/* A faster tick would take the CPU from the rings. */
+#define CREW_TICK_MIN_US	50U
+/* So that a lower limit holds soon. */
+#define CREW_TICK_MAX_US	100000U
+/* After a thread could not be created, wait this long before the next attempt. */
+#define CREW_RETRY	HZ
+
+#ifdef CONFIG_PREEMPT_NOTIFIERS
+
+/* The role passes to @next.  See the head of this file for what may be done here. */
+static void crew_hand_off(struct poller_hand *hand, bool overran)
+{
+	struct vhost_poller *p = hand->p;
+	struct poller_hand *next = p->next;
+
+	WRITE_ONCE(hand->armed, false);
+	WRITE_ONCE(hand->lost, true);
+	hand->mm = p->mm;
+	p->mm = NULL;
+	p->next = NULL;
+	p->before = hand;
+	p->overran = overran;
+	atomic_inc(&p->nr_blocked);
+	/* Pairs with the acquire in vhost_crew_wait(). */
+	smp_store_release(&next->go, true);
+	irq_work_queue(&next->wake);
+}
+
+static void crew_sched_out(struct preempt_notifier *notifier,
+			   struct task_struct *to)
+{
+	struct poller_hand *hand =
+		container_of(notifier, struct poller_hand, notifier);
+
+	if (hand->armed && !task_is_runnable(current))
+		crew_hand_off(hand, false);
+}
+
+static u64 crew_tick_ns(void)
+{
+	unsigned int us = READ_ONCE(vhost_poll_max_run_us);
+
+	if (!us)
+		return 0;
+	return clamp(us, CREW_TICK_MIN_US, CREW_TICK_MAX_US) *
+	       (u64)NSEC_PER_USEC;
+}
+
+/*
+ * A tick.  The timer stays on the CPU that started it.  A thread that has moved, or another
+ * one that took over elsewhere, starts it again there.  A preempted thread keeps the role,
+ * so the timer keeps ticking for it.
+ */
+static enum hrtimer_restart crew_watch(struct hrtimer *timer)
+{
+	struct vhost_poller *p = container_of(timer, struct vhost_poller,
+					      watch);
+	struct poller_hand *hand = READ_ONCE(p->hand);
+	u64 tick = crew_tick_ns();
+
+	WRITE_ONCE(p->ticks, p->ticks + 1);
+	if (!tick || !READ_ONCE(hand->armed) ||
+	    task_cpu(hand->task) != smp_processor_id())
+		goto stop;
+	if (hand->task == current) {
+		if (p->seen == p->seq) {
+			crew_hand_off(hand, true);
+			goto stop;
+		}
+		p->seen = p->seq;
+	}
+	/* From now on: a tick that came late must not bring the next one closer. */
+	hrtimer_set_expires(timer, ktime_add_ns(ktime_get(), tick));
+	return HRTIMER_RESTART;
+stop:
+	WRITE_ONCE(p->watching, false);
+	return HRTIMER_NORESTART;
+}
+
+/* Start the timer on this CPU unless it runs.  Only the thread with the role calls this. */
+static void crew_watch_begin(struct vhost_poller *p)
+{
+	u64 tick = crew_tick_ns();
+
+	/* A tick on a CPU that this thread has left may be under way. */
+	if (!tick || hrtimer_active(&p->watch))
+		return;
+	p->seen = p->seq - 1;
+	WRITE_ONCE(p->watching, true);
+	hrtimer_start(&p->watch, ns_to_ktime(tick),
+		      HRTIMER_MODE_REL_PINNED_HARD);
+}
+
+/*
+ * Another task had the CPU, so that time does not count as the request's.  The thread may
+ * be on another CPU now, or the timer has not found it where it was.
+ */
+static void crew_sched_in(struct preempt_notifier *notifier, int cpu)
+{
+	struct poller_hand *hand =
+		container_of(notifier, struct poller_hand, notifier);
+	struct vhost_poller *p = hand->p;
+
+	if (!hand->armed)
+		return;
+	WRITE_ONCE(p->seen, p->seq - 1);
+	if (!READ_ONCE(p->watching))
+		crew_watch_begin(p);
+}
+
+static struct preempt_ops crew_preempt_ops = {
+	.sched_in	= crew_sched_in,
+	.sched_out	= crew_sched_out,
+};
+
+static void crew_listen(struct poller_hand *hand)
+{
+	preempt_notifier_init(&hand->notifier, &crew_preempt_ops);
+	preempt_notifier_register(&hand->notifier);
+	hand->listens = true;
+}
+
+static void crew_listen_end(struct poller_hand *hand)
+{
+	if (hand->listens)
+		preempt_notifier_unregister(&hand->notifier);
+}
+
+#else /* Nobody tells when a thread sleeps: all that may sleep is the workers'. */
+
+#define preempt_notifier_inc()	do { } while (0)
+#define preempt_notifier_dec()	do { } while (0)
+
+static void crew_listen(struct poller_hand *hand)
+{
+}
+
+static void crew_listen_end(struct poller_hand *hand)
+{
+}
+
+static enum hrtimer_restart crew_watch(struct hrtimer *timer)
+{
+	return HRTIMER_NORESTART;
+}
+
+static void crew_watch_begin(struct vhost_poller *p)
+{
+}
+
+#endif
+
+static void crew_wake(struct irq_work *work)
+{
+	struct poller_hand *hand = container_of(work, struct poller_hand, wake);
+
+	wake_up_process(hand->task);
+}
+
+static struct poller_hand *crew_new_hand(struct vhost_poller *p)
+{
+	struct poller_hand *hand;
+
+	hand = kzalloc_node(sizeof(*hand), GFP_KERNEL_ACCOUNT,
+			    cpu_to_node(p->cpu));
+	if (!hand)
+		return ERR_PTR(-ENOMEM);
+	hand->p = p;
+	hand->wake = IRQ_WORK_INIT_HARD(crew_wake);
+	hand->task = kthread_create_on_node(vhost_poller_thread, hand,
+					    cpu_to_node(p->cpu),
+					    "vhost-poll/%u-%s", p->cpu,
+					    p->name);
+	if (IS_ERR(hand->task)) {
+		struct task_struct *error = hand->task;
+
+		kfree(hand);
+		return ERR_CAST(error);
+	}
+	get_task_struct(hand->task);
+	/* Nobody else may move it. */
+	kthread_bind(hand->task, p->cpu);
+	return hand;
+}
+
+static void crew_add(struct vhost_poller *p, struct poller_hand *hand)
+{
+	p->hands[p->nr_hands] = hand;
+	/* Pairs with the acquire in crew_size(): there is a hand in its place. */
+	smp_store_release(&p->nr_hands, p->nr_hands + 1);
+}
+
+static unsigned int crew_size(const struct vhost_poller *p)
+{
+	/* Pairs with the release in crew_add(). */
+	return smp_load_acquire(&p->nr_hands);
+}
+
+static struct poller_hand *crew_find_spare(struct vhost_poller *p)
+{
+	unsigned int i, nr = crew_size(p);
+
+	for (i = 0; i < nr; i++) {
+		/* Pairs with the release in crew_return(). */
+		if (smp_load_acquire(&p->hands[i]->spare))
+			return p->hands[i];
+	}
+	return NULL;
+}
+
+/*
+ * One more thread.  The only writer of @hands once the poller runs, and never two at a
+ * time, but it may have been queued again while it made the last one.
+ */
+static void crew_recruit(struct work_struct *work)
+{
+	struct vhost_poller *p = container_of(work, struct vhost_poller,
+					      recruit);
+	struct poller_hand *hand;
+
+	if (p->nr_hands == VHOST_POLL_CREW_MAX || crew_find_spare(p))
+		return;
+	hand = crew_new_hand(p);
+	if (IS_ERR(hand)) {
+		WRITE_ONCE(p->recruit_after, jiffies + CREW_RETRY);
+		return;
+	}
+	if (!p->listens) {
+		preempt_notifier_inc();
+		p->listens = true;
+	}
+	hand->spare = true;
+	crew_add(p, hand);
+	wake_up_process(hand->task);
+}
+
+/**
+ * vhost_crew_init - the first thread, which has the role
+ * @p: new
+ *
+ * Return: 0 or an error.  vhost_crew_start() lets the thread run.
+ */
+int vhost_crew_init(struct vhost_poller *p)
+{
+	struct poller_hand *hand;
+
+	init_waitqueue_head(&p->settled);
+	atomic_set(&p->nr_blocked, 0);
+	INIT_WORK(&p->recruit, crew_recruit);
+	hrtimer_init(&p->watch, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
+	p->watch.function = crew_watch;
+	p->recruit_after = jiffies;
+	hand = crew_new_hand(p);
+	if (IS_ERR(hand))
+		return PTR_ERR(hand);
+	hand->go = true;
+	crew_add(p, hand);
+	p->task = hand->task;
+	return 0;
+}
+
+/**
+ * vhost_crew_start - let the first thread run
+ * @p: after vhost_crew_init()
+ */
+void vhost_crew_start(struct vhost_poller *p)
+{
+	wake_up_process(p->task);
+}
+
+/**
+ * vhost_crew_stop - end all threads
+ * @p: nothing is attached to it, and no source's request is run any more
+ */
+void vhost_crew_stop(struct vhost_poller *p)
+{
+	unsigned int i;
+
+	/* Only a thread with sources queues it. */
+	cancel_work_sync(&p->recruit);
+	for (i = 0; i < p->nr_hands; i++)
+		kthread_stop(p->hands[i]->task);
+	hrtimer_cancel(&p->watch);
+	for (i = 0; i < p->nr_hands; i++)
+		irq_work_sync(&p->hands[i]->wake);
+	if (p->listens)
+		preempt_notifier_dec();
+}
+
+/**
+ * vhost_crew_free - free what vhost_crew_init() made
+ * @p: stopped, and late wake-ups are over
+ */
+void vhost_crew_free(struct vhost_poller *p)
+{
+	unsigned int i;
+
+	for (i = 0; i < p->nr_hands; i++) {
+		put_task_struct(p->hands[i]->task);
+		kfree(p->hands[i]);
+	}
+}
+
+/* A thread that has lost the role lets go of what it took along. */
+static void crew_return(struct poller_hand *hand)
+{
+	struct vhost_poller *p = hand->p;
+	struct mm_struct *mm = hand->mm;
+
+	/* First, because the owner may wait for the last user of its mm. */
+	if (mm) {
+		kthread_unuse_mm(mm);
+		mmput_async(mm);
+	}
+	hand->mm = NULL;
+	hand->lost = false;
+	WRITE_ONCE(hand->owner, NULL);
+	atomic_dec(&p->nr_blocked);
+	/* Pairs with the acquire in crew_is_in(): it has left the owner's code. */
+	smp_store_release(&hand->src, NULL);
+	wake_up_all(&p->settled);
+	/* Pairs with the acquire in crew_find_spare(). */
+	smp_store_release(&hand->spare, true);
+}
+
+/* Choose the successor.  Only the thread with the role calls this. */
+static bool crew_choose_next(struct vhost_poller *p)
+{
+	struct poller_hand *spare = crew_find_spare(p);
+
+	if (spare) {
+		spare->spare = false;
+		/*
+		 * A sleeping thread is moved without waiting.  One that has just
+		 * become a spare may still run, and is waited for.
+		 */
+		if (!READ_ONCE(p->away))
+			set_cpus_allowed_ptr(spare->task, cpumask_of(p->cpu));
+		p->next = spare;
+		return true;
+	}
+	if (IS_ENABLED(CONFIG_PREEMPT_NOTIFIERS) &&
+	    crew_size(p) < VHOST_POLL_CREW_MAX &&
+	    time_after_eq(jiffies, READ_ONCE(p->recruit_after)))
+		queue_work(system_unbound_wq, &p->recruit);
+	return false;
+}
+
+/*
+ * The hotplug callbacks move @task as well.  Repeat until @away did not change meanwhile,
+ * so that the last state wins.
+ */
+static void crew_place(struct vhost_poller *p)
+{
+	bool away;
+
+	do {
+		/* Pairs with the barrier in vhost_poller_move(). */
+		smp_mb();
+		away = READ_ONCE(p->away);
+		set_cpus_allowed_ptr(current, away ? p->elsewhere :
+						     cpumask_of(p->cpu));
+	} while (away != READ_ONCE(p->away));
+}
+
+/*
+ * The thread that lost the role goes to another CPU, so that it does not take turns with the
+ * one that polls.  It stays if it has migration disabled, because set_cpus_allowed_ptr()
+ * would wait for it.
+ */
+static void crew_dismiss(struct vhost_poller *p, struct poller_hand *before)
+{
+#ifdef CONFIG_SMP
+	if (READ_ONCE(before->task->migration_disabled))
+		return;
+#endif
+	if (!READ_ONCE(p->away))
+		set_cpus_allowed_ptr(before->task, p->elsewhere);
+}
+
+/* Back off: workers get the source's requests for a while, if they keep the threads. */
+static void crew_learn(struct vhost_poller *p, struct vhost_poll_source *src)
+{
+	if (!p->overran && ++src->slept < CREW_SLEPT)
+		return;
+	src->backoff = CREW_BACKOFF << src->strikes;
+	src->strikes = min(src->strikes + 1, CREW_STRIKES);
+	src->good = 0;
+	src->slept = min(src->slept, CREW_SLEPT - 1);
+}
+
+static void crew_take_over(struct poller_hand *hand)
+{
+	struct vhost_poller *p = hand->p;
+	struct poller_hand *before = p->before;
+
+	WRITE_ONCE(p->hand, hand);
+	WRITE_ONCE(p->task, current);
+	p->clock = ktime_get_ns();
+	if (!before)
+		return;
+	p->before = NULL;
+	crew_place(p);
+	/* Before the next is chosen: that may be the same thread, back already. */
+	crew_dismiss(p, before);
+	crew_choose_next(p);
+	WRITE_ONCE(p->count.handoffs, p->count.handoffs + 1);
+	trace_vhost_poll_handoff(p->cpu, before->task->pid, current->pid);
+	/*
+	 * Sources behind the one of the request are next.  It is still attached,
+	 * because only this thread detaches.
+	 */
+	list_move(&p->sources, &p->at->node);
+	crew_learn(p, p->at);
+}
+
+/**
+ * vhost_crew_wait - sleep until this thread gets the role
+ * @hand: the thread's
+ *
+ * Return: true if it has the role now, false if it has to end.
+ */
+bool vhost_crew_wait(struct poller_hand *hand)
+{
+	if (hand->lost)
+		crew_return(hand);
+	for (;;) {
+		set_current_state(TASK_IDLE);
+		if (kthread_should_stop())
+			break;
+		/* Pairs with the release in crew_hand_off(). */
+		if (smp_load_acquire(&hand->go)) {
+			__set_current_state(TASK_RUNNING);
+			hand->go = false;
+			crew_take_over(hand);
+			return true;
+		}
+		schedule();
+	}
+	__set_current_state(TASK_RUNNING);
+	crew_listen_end(hand);
+	return false;
+}
+
+static bool crew_owner_has_many(const struct vhost_poller *p,
+				const struct vhost_poll_source *src)
+{
+	unsigned int i, nr = crew_size(p), blocked = 0;
+
+	for (i = 0; i < nr; i++)
+		blocked += READ_ONCE(p->hands[i]->src) &&
+			   p->hands[i] != p->hand &&
+			   READ_ONCE(p->hands[i]->owner) == src->mm;
+	return blocked >= VHOST_POLL_CREW_OWNER;
+}
+
+/* May a request of the source be carried out here? */
+static bool crew_may_run(struct vhost_poller *p, struct vhost_poll_source *src)
+{
+	if (src->backoff) {
+		src->backoff--;
+		return false;
+	}
+	if (unlikely(!p->next) && !crew_choose_next(p))
+		return false;
+	return likely(!atomic_read(&p->nr_blocked)) ||
+	       !crew_owner_has_many(p, src);
+}
+
+/* From here to crew_end() this thread may lose the role. */
+static void crew_begin(struct vhost_poller *p, struct vhost_poll_source *src)
+{
+	struct poller_hand *hand = p->hand;
+
+	if (unlikely(!hand->listens))
+		crew_listen(hand);
+	p->at = src;
+	p->seq++;
+	WRITE_ONCE(hand->owner, src->mm);
+	WRITE_ONCE(hand->src, src);
+	barrier(); /* All of it before an interrupt, or the scheduler, sees @armed. */
+	WRITE_ONCE(hand->armed, true);
+	barrier(); /* @armed before anything in @run can sleep, and before @watching is read. */
+	if (unlikely(!READ_ONCE(p->watching)))
+		crew_watch_begin(p);
+}
+
+/* Returns whether the thread still has the role; if not, it must not touch the poller. */
+static bool crew_end(struct poller_hand *hand)
+{
+	barrier(); /* All of @run before @armed is cleared. */
+	WRITE_ONCE(hand->armed, false);
+	barrier(); /* From here on @lost does not change. */
+	if (unlikely(READ_ONCE(hand->lost)))
+		return false;
+	WRITE_ONCE(hand->src, NULL);
+	return true;
+}
+
+/**
+ * vhost_crew_run - carry out requests of a source that may sleep
+ * @p: the poller; the caller has the role
+ * @src: it has such requests
+ * @done: how many were carried out, or given to workers, is added to it
+ *
+ * Return: false if the thread lost the role, and must not touch the poller any more.
+ */
+bool vhost_crew_run(struct vhost_poller *p, struct vhost_poll_source *src,
+		    unsigned int *done)
+{
+	unsigned int batch = max(1U, CREW_BATCH * READ_ONCE(src->weight) / 100);
+	unsigned int begun = READ_ONCE(p->ticks), i;
+	struct poller_hand *hand = p->hand;
+	void *request;
+
+	for (i = 0; i < batch && src->waiting; i++) {
+		/* None of them took too long, but all of them together. */
+		if (READ_ONCE(p->ticks) - begun >= 2)
+			break;
+		request = src->ops->pop(src);
+		if (!crew_may_run(p, src)) {
+			src->ops->punt(request);
+			continue;
+		}
+		crew_begin(p, src);
+		src->ops->run(request);
+		if (!crew_end(hand))
+			return false;
+		src->slept = 0;
+		if (unlikely(src->strikes) && ++src->good == CREW_GOOD) {
+			src->strikes--;
+			src->good = 0;
+		}
+		WRITE_ONCE(p->count.hot, p->count.hot + 1);
+	}
+	*done += i;
+	return true;
+}
+
+static bool crew_is_in(struct vhost_poller *p, const struct vhost_poll_source *src)
+{
+	unsigned int i, nr = crew_size(p);
+
+	for (i = 0; i < nr; i++) {
+		/* Pairs with the release in crew_return(). */
+		if (smp_load_acquire(&p->hands[i]->src) == src)
+			return true;
+	}
+	return false;
+}
+
+/**
+ * vhost_poll_settle - wait until no thread is in a source's code
+ * @poller: that it was attached to; the caller has a reference
+ * @src: detached
+ *
+ * A thread that slept in @run of the source may be there still.  The caller makes sure that
+ * the request can end.  May sleep.
+ */
+void vhost_poll_settle(struct vhost_poller *poller,
+		       const struct vhost_poll_source *src)
+{
+	wait_event(poller->settled, !crew_is_in(poller, src));
+}
+EXPORT_SYMBOL_GPL(vhost_poll_settle);

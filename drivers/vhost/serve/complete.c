@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * From a backend's or worker's completion to the list of finished requests.
+ *
+ * vserve_req_end(), in any context, pushes to vring->done; called by the
+ * poller itself in its round (polled completions, and backends that are done at
+ * once), to vring->reaped, which is the round's alone.  The holder of the vring's
+ * mutex (the poller in its round, or a worker) takes the lists, and has the device
+ * let go of the guest's memory.  used.c does the rest.
+ */
+#include <linux/eventfd.h>
+#include <linux/export.h>
+#include <linux/ktime.h>
+
+#include "serve.h"
+
+#define CREATE_TRACE_POINTS
+#include <trace/events/vhost_serve.h>
+
+/**
+ * vserve_malformed - the guest did what a driver must not
+ * @vring: its mutex is held
+ * @why: what
+ */
+void vserve_malformed(struct vserve_vring *vring, enum vserve_malformed why)
+{
+	lockdep_assert_held(&vring->vq.mutex);
+	vring->stats.malformed++;
+	trace_vhost_serve_malformed(vring, why);
+}
+EXPORT_SYMBOL_GPL(vserve_malformed);
+
+/**
+ * vserve_break - take nothing from a ring any more, until it is restarted
+ * @vring: its mutex is held
+ */
+void vserve_break(struct vserve_vring *vring)
+{
+	lockdep_assert_held(&vring->vq.mutex);
+	if (vring->broken)
+		return;
+	vring->broken = true;
+	if (vring->vq.error_ctx)
+		eventfd_signal(vring->vq.error_ctx);
+}
+EXPORT_SYMBOL_GPL(vserve_break);
+
+/**
+ * vserve_req_end - a request is done; from any context
+ * @req: not to be touched after
+ * @status: how, for the device
+ */
+void vserve_req_end(struct vserve_req *req, u8 status)
+{
+	struct vserve_vring *vring = req->vring;
+	bool first;
+
+	req->status = status;
+	/*
+	 * Nobody else is at the list then, but an interrupt in this task, which
+	 * could come in the middle of the add.  The round's time will do: the
+	 * round found polled completions at its beginning, and no prediction
+	 * uses the time of requests that an engine ends within submit().
+	 */
+	if (in_task() && READ_ONCE(vring->reaper) == current) {
+		req->done_ns = vring->now;
+		__llist_add(&req->done, &vring->reaped);
+		return;
+	}
+	req->done_ns = ktime_get_ns();
+
+	/* The vring stays until after a grace period, the request may not. */
+	rcu_read_lock();
+	first = llist_add(&req->done, &vring->done);
+	if (first) {
+		vhost_poll_wake(&vring->src);
+		/* Pairs with the barrier in wait_event(): llist_add() is one. */
+		if (READ_ONCE(vring->stopping))
+			wake_up(&vring->drain);
+	}
+	rcu_read_unlock();
+}
+EXPORT_SYMBOL_GPL(vserve_req_end);
+
+/**
+ * vserve_req_again - the backend would have slept; a worker is to do it
+ * @req: not to be touched after
+ */
+void vserve_req_again(struct vserve_req *req)
+{
+	req->again = true;
+	vserve_req_end(req, 0);
+}
+EXPORT_SYMBOL_GPL(vserve_req_again);
+
+static void vserve_to_finished(struct vserve_req *req)
+{
+	req->state = VSERVE_FINISHED;
+	list_add_tail(&req->node, &req->vring->finished);
+}
+
+/**
+ * vserve_req_finish - a request is ready for the used ring
+ * @req: in no list, and holds no memory; the vring's mutex is held
+ * @status: how it ended, for the device
+ */
+void vserve_req_finish(struct vserve_req *req, u8 status)
+{
+	lockdep_assert_held(&req->vring->vq.mutex);
+	req->status = status;
+	req->done_ns = req->vring->now;
+	vserve_to_finished(req);
+}
+EXPORT_SYMBOL_GPL(vserve_req_finish);
+
+static void vserve_do_work(struct vserve_req *req, struct vserve_vring *vring)
+{
+	struct mm_struct *mm = vring->mm;
+
+	if (!(vring->ops->flags & VSERVE_WORK_MM)) {
+		vring->ops->work(req);
+		return;
+	}
+	/* The request may end, and the vring stop, before that returns. */
+	mmget(mm);
+	kthread_use_mm(mm);
+	vring->ops->work(req);
+	kthread_unuse_mm(mm);
+	mmput(mm);
+}
+
+/**
+ * vserve_req_work - a request in a worker of the device
+ * @work: of the request
+ */
+void vserve_req_work(struct work_struct *work)
+{
+	struct vserve_req *req = container_of(work, struct vserve_req, work);
+	struct vserve_vring *vring = req->vring;
+	struct mem_cgroup *memcg = vserve_charge_owner(vring->dev);
+
+	if (req->released) {
+		/* It came back only for its memory. */
+		vring->ops->release(req, true);
+		vserve_req_end(req, req->status);
+	} else {
+		vserve_do_work(req, vring);
+	}
+	vserve_charge_end(memcg);
+}
+
+static void vserve_to_worker(struct vserve_req *req)
+{
+	req->hot = false;
+	req->in_worker = true;
+	req->vring->nr_in_workers++;
+	queue_work(req->vring->dev->wq, &req->work);
+}
+
+static void vserve_punt(struct vserve_req *req, bool again)
+{
+	struct vserve_vring *vring = req->vring;
+
+	if (vring->ops->punt)
+		vring->ops->punt(req, again);
+	vserve_req_start(req);
+	vring->stats.punted++;
+	vserve_to_worker(req);
+}
+
+/**
+ * vserve_req_punt - have a worker do a request
+ * @req: in no list; the vring's mutex is held
+ */
+void vserve_req_punt(struct vserve_req *req)
+{
+	lockdep_assert_held(&req->vring->vq.mutex);
+	vserve_punt(req, false);
+}
+EXPORT_SYMBOL_GPL(vserve_req_punt);
+
+/**
+ * vserve_req_hot - have the poller's thread do a request, after its round
+ * @req: in no list; the vring's mutex is held, in submit()
+ *
+ * For work() that may sleep, and mostly does not.
+ */
+void vserve_req_hot(struct vserve_req *req)
+{
+	struct vserve_vring *vring = req->vring;
+
+	lockdep_assert_held(&vring->vq.mutex);
+	vserve_req_start(req);
+	vring->stats.hot++;
+	/* It is no backend's, so nothing waits for it to come back. */
+	req->in_worker = true;
+	vring->nr_in_workers++;
+	req->hot = true;
+	req->next = NULL;
+	*vring->hot_last = req;
+	vring->hot_last = &req->next;
+	vring->src.waiting = true;
+}
+EXPORT_SYMBOL_GPL(vserve_req_hot);
+
+/**
+ * vserve_pop_hot - take the first request of vserve_req_hot() off the list
+ * @vring: there is one
+ *
+ * Returns the request.
+ */
+struct vserve_req *vserve_pop_hot(struct vserve_vring *vring)
+{
+	struct vserve_req *req = vring->hot;
+
+	vring->hot = req->next;
+	if (!vring->hot) {
+		vring->hot_last = &vring->hot;
+		vring->src.waiting = false;
+	}
+	return req;
+}
+
+/**
+ * vserve_punt_hot - a worker gets a hot request after all
+ * @request: from vserve_pop_hot()
+ */
+void vserve_punt_hot(void *request)
+{
+	struct vserve_req *req = request;
+	struct vserve_vring *vring = req->vring;
+
+	req->hot = false;
+	WRITE_ONCE(vring->hot_punted, vring->hot_punted + 1);
+	queue_work(vring->dev->wq, &req->work);
+}
+
+/**
+ * vserve_run_hot - do a hot request in this thread, which has the owner's mm in use
+ * @request: from vserve_pop_hot(); no mutex is held
+ *
+ * After work() the vring may be gone, see vhost_poll_settle().
+ */
+void vserve_run_hot(void *request)
+{
+	struct vserve_req *req = request;
+	struct vserve_vring *vring = req->vring;
+	struct mem_cgroup *memcg = vserve_charge_owner(vring->dev);
+
+	vring->ops->work(req);
+	vserve_charge_end(memcg);
+}
+
+static void vserve_release_later(struct vserve_req *req)
+{
+	struct vserve_vring *vring = req->vring;
+
+	req->released = true;
+	req->state = VSERVE_INFLIGHT;
+	list_add_tail(&req->node, &vring->inflight);
+	vring->nr_inflight++;
+	vserve_to_worker(req);
+}
+
+static bool vserve_let_go(struct vserve_req *req, bool may_sleep)
+{
+	const struct vserve_ops *ops = req->vring->ops;
+
+	return req->released || !ops->release || ops->release(req, may_sleep);
+}
+
+static void vserve_one_done(struct vserve_req *req, bool may_sleep)
+{
+	struct vserve_vring *vring = req->vring;
+
+	list_del(&req->node);
+	vring->nr_inflight--;
+	vring->nr_in_workers -= req->in_worker;
+	req->in_worker = false;
+	if (req->polled)
+		vring->nr_polled--;
+	req->polled = false;
+
+	if (req->again) {
+		req->again = false;
+		vserve_punt(req, true);
+		return;
+	}
+	if (req->timed && !req->released)
+		vhost_poll_learn(&vring->src, req->done_ns - req->submit_ns);
+	if (vserve_let_go(req, may_sleep))
+		vserve_to_finished(req);
+	else
+		vserve_release_later(req);
+}
+
+/* The lists have the last one first. */
+static struct llist_node *vserve_collect(struct vserve_vring *vring)
+{
+	if (!llist_empty(&vring->reaped))
+		return llist_reverse_order(__llist_del_all(&vring->reaped));
+	/* Not to take the line from vserve_req_end() for nothing. */
+	if (!llist_empty(&vring->done))
+		return llist_reverse_order(llist_del_all(&vring->done));
+	return NULL;
+}
+
+/* Up to @budget completions; the rest stays for the next time. */
+static void vserve_some_done(struct vserve_vring *vring, unsigned int budget,
+			     bool may_sleep)
+{
+	struct llist_node *node;
+
+	while (budget--) {
+		node = vring->backlog ?: vserve_collect(vring);
+		if (!node)
+			return;
+		vring->backlog = node->next;
+		vserve_one_done(llist_entry(node, struct vserve_req, done),
+				may_sleep);
+	}
+}
+
+/**
+ * vserve_complete - give back what is done
+ * @vring: its mutex is held, its owner's mm is in use
+ * @budget: at most so many; vserve_has_done() says whether there are more
+ * @may_sleep: page faults are allowed
+ *
+ * The guest is signalled once for all of them.
+ *
+ * Returns how many, or -EAGAIN if it needs the worker.
+ */
+int vserve_complete(struct vserve_vring *vring, unsigned int budget,
+		    bool may_sleep)
+{
+	unsigned int nr = 0;
+	int r = 0;
+
+	lockdep_assert_held(&vring->vq.mutex);
+	vserve_some_done(vring, budget, may_sleep);
+	while (!list_empty(&vring->finished) && nr < budget) {
+		r = vserve_put_finished(vring, budget - nr, may_sleep);
+		if (r < 0)
+			break;
+		nr += r;
+	}
+	if (nr)
+		vserve_signal(vring);
+	return r < 0 ? r : nr;
+}

@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The character device: open, owner, features, memory table, vrings, start and
+ * stop.  Everything here but the counters runs under the device's mutex, in the
+ * order the user calls it; see linux/vhost_serve.h for the rest.
+ */
+#include <linux/cgroup.h>
+#include <linux/compat.h>
+#include <linux/file.h>
+#include <linux/idr.h>
+#include <linux/memcontrol.h>
+#include <linux/module.h>
+#include <linux/nospec.h>
+#include <linux/sched/mm.h>
+#include <linux/uaccess.h>
+
+#include "serve.h"
+
+/* See linux/vhost_serve.h for the ranges of numbers. */
+#define VSERVE_SHARED_NR	0xB0
+#define VSERVE_DEVICE_NR	0xC0
+
+static DEFINE_IDA(vserve_ids);
+
+static void vserve_put_cgroups(struct vserve_dev *dev)
+{
+	if (dev->css)
+		css_put(dev->css);
+	dev->css = NULL;
+	mem_cgroup_put(dev->memcg);
+	dev->memcg = NULL;
+}
+
+/* Block I/O of workers and pollers, and memory of workers, is the owner's. */
+static void vserve_get_cgroups(struct vserve_dev *dev)
+{
+	vserve_put_cgroups(dev);
+#ifdef CONFIG_BLK_CGROUP
+	dev->css = task_get_css(current, io_cgrp_id);
+	dev->in_cgroup = dev->css != blkcg_root_css;
+#endif
+	dev->memcg = get_mem_cgroup_from_mm(current->mm);
+}
+
+static u64 vserve_features_of(struct vserve_dev *dev)
+{
+	return VSERVE_FEATURES | dev->ops->features(dev);
+}
+
+/**
+ * vserve_any_running - is any vring served?
+ * @dev: its mutex is held
+ */
+bool vserve_any_running(struct vserve_dev *dev)
+{
+	unsigned int i;
+
+	for (i = 0; i < dev->vdev.nvqs; i++)
+		if (dev->vrings[i]->running)
+			return true;
+	return false;
+}
+EXPORT_SYMBOL_GPL(vserve_any_running);
+
+static void vserve_stop_all(struct vserve_dev *dev)
+{
+	unsigned int i;
+
+	for (i = 0; i < dev->vdev.nvqs; i++)
+		vserve_vring_stop(dev->vrings[i]);
+}
+
+/**
+ * vserve_set_table - VHOST_SET_MEM_TABLE, for vserve_ops.set_table
+ * @dev: its mutex is held, by its owner
+ * @argp: the argument of the ioctl
+ */
+long vserve_set_table(struct vserve_dev *dev, void __user *argp)
+{
+	return vhost_dev_ioctl(&dev->vdev, VHOST_SET_MEM_TABLE, argp);
+}
+EXPORT_SYMBOL_GPL(vserve_set_table);
+
+static long vserve_set_features(struct vserve_dev *dev, u64 __user *argp)
+{
+	u64 features;
+	unsigned int i;
+
+	if (copy_from_user(&features, argp, sizeof(features)))
+		return -EFAULT;
+	if (features & ~(vserve_features_of(dev) | dev->ops->tolerated))
+		return -EOPNOTSUPP;
+	if (vserve_any_running(dev))
+		return -EBUSY;
+	dev->features = features;
+	for (i = 0; i < dev->vdev.nvqs; i++) {
+		struct vhost_virtqueue *vq = dev->vqs[i];
+
+		mutex_lock(&vq->mutex);
+		vq->acked_features = features;
+		mutex_unlock(&vq->mutex);
+	}
+	return 0;
+}
+
+/*
+ * vhost_dev_init() is all there is to initialise a virtqueue, so it gets a
+ * device for it; what it would know of ours, were it there from the start, is
+ * set after.
+ */
+static int vserve_init_vq(struct vserve_dev *dev, struct vhost_virtqueue *vq)
+{
+	struct vhost_dev *lent = kzalloc(sizeof(*lent), GFP_KERNEL_ACCOUNT);
+
+	if (!lent)
+		return -ENOMEM;
+	vhost_dev_init(lent, &vq, 1, UIO_MAXIOV, 0, 0, false, NULL);
+	kfree(lent);
+	vq->dev = &dev->vdev;
+	vq->poll.dev = &dev->vdev;
+	vq->umem = dev->vdev.umem;
+	vq->acked_features = dev->features;
+	return 0;
+}
+
+static int vserve_add_vring(struct vserve_dev *dev)
+{
+	unsigned int index = dev->vdev.nvqs;
+	struct vserve_vring *vring;
+	int r;
+
+	vring = kvzalloc(dev->ops->vring_size, GFP_KERNEL_ACCOUNT);
+	if (!vring)
+		return -ENOMEM;
+	vserve_vring_init(vring, dev, index);
+	r = vserve_init_vq(dev, &vring->vq);
+	if (r) {
+		kvfree(vring);
+		return r;
+	}
+	dev->vrings[index] = vring;
+	dev->vqs[index] = &vring->vq;
+	/* Pairs with the acquire in vserve_vring_of(). */
+	smp_store_release(&dev->vdev.nvqs, index + 1);
+	return 0;
+}
+
+/*
+ * A vring is made when it is first set up, as it has room for the longest
+ * iovec and most guests have few of them.  vhost knows them by their number,
+ * so those before it are made, too.
+ */
+static int vserve_make_vring(struct vserve_dev *dev, unsigned long index)
+{
+	int r = index < VHOST_SERVE_MAX_VRINGS ? 0 : -ENOBUFS;
+
+	while (!r && dev->vdev.nvqs <= index)
+		r = vserve_add_vring(dev);
+	return r;
+}
+
+static long vserve_set_vring(struct vserve_dev *dev, void __user *argp)
+{
+	struct vhost_serve_vring arg;
+	struct vserve_vring *vring;
+	long r;
+
+	r = vhost_poll_get_arg(&arg, sizeof(arg), argp,
+			       offsetofend(struct vhost_serve_vring, weight));
+	if (r)
+		return r;
+	if (arg.weight > 1000 || arg.pad)
+		return -EINVAL;
+	r = vserve_make_vring(dev, arg.index);
+	if (r)
+		return r;
+	vring = vserve_vring_of(dev, arg.index);
+	return vserve_vring_set(vring, arg.poller_fd, arg.target, arg.weight);
+}
+
+static long vserve_start(struct vserve_dev *dev, unsigned long index)
+{
+	int r = vserve_make_vring(dev, index);
+
+	return r ?: vserve_vring_start(vserve_vring_of(dev, index));
+}
+
+static long vserve_stop(struct vserve_dev *dev, unsigned long index)
+{
+	struct vserve_vring *vring;
+
+	if (index >= VHOST_SERVE_MAX_VRINGS)
+		return -ENOBUFS;
+	vring = vserve_vring_of(dev, index);
+	if (vring)
+		vserve_vring_stop(vring);
+	return 0;
+}
+
+/* Back to just opened: what belongs to the owner goes with it. */
+static void vserve_forget(struct vserve_dev *dev)
+{
+	unsigned int i;
+
+	vserve_stop_all(dev);
+	for (i = 0; i < dev->vdev.nvqs; i++)
+		vserve_vring_drop_poller(dev->vrings[i]);
+	/* Its workers may hold what forget() lets go of. */
+	flush_workqueue(dev->wq);
+	if (dev->ops->forget)
+		dev->ops->forget(dev);
+	vserve_put_cgroups(dev);
+}
+
+static long vserve_reset_owner(struct vserve_dev *dev)
+{
+	struct vhost_iotlb *umem;
+	long r;
+
+	r = vhost_dev_check_owner(&dev->vdev);
+	if (r)
+		return r;
+	umem = vhost_dev_reset_owner_prepare();
+	if (!umem)
+		return -ENOMEM;
+	vserve_forget(dev);
+	vhost_dev_stop(&dev->vdev);
+	vhost_dev_reset_owner(&dev->vdev, umem);
+	dev->features = 0;
+	return 0;
+}
+
+/* GET_VRING_BASE ends the service: the index it returns is the last one. */
+static int vserve_before_vring_ioctl(struct vserve_dev *dev, unsigned int cmd,
+				     void __user *argp)
+{
+	u32 index;
+	int r;
+
+	if (get_user(index, (u32 __user *)argp))
+		return -EFAULT;
+	r = vserve_make_vring(dev, index);
+	if (!r && cmd == VHOST_GET_VRING_BASE)
+		vserve_vring_stop(vserve_vring_of(dev, index));
+	return r;
+}
+
+/* There is no dirty log: a used ring that asks for one is not accepted. */
+static long vserve_check_vring_addr(struct vserve_dev *dev, void __user *argp)
+{
+	struct vhost_vring_addr addr;
+
+	if (copy_from_user(&addr, argp, sizeof(addr)))
+		return -EFAULT;
+	return addr.flags ? -EOPNOTSUPP : 0;
+}
+
+static long vserve_table(struct vserve_dev *dev, void __user *argp)
+{
+	if (dev->ops->set_table)
+		return dev->ops->set_table(dev, argp);
+	return vserve_set_table(dev, argp);
+}
+
+static long vserve_base_ioctl(struct vserve_dev *dev, unsigned int cmd,
+			      void __user *argp)
+{
+	long r;
+
+	if (cmd == VHOST_SET_MEM_TABLE) {
+		r = vhost_dev_check_owner(&dev->vdev);
+		return r ?: vserve_table(dev, argp);
+	}
+	r = vhost_dev_ioctl(&dev->vdev, cmd, argp);
+	if (!r && cmd == VHOST_SET_OWNER)
+		vserve_get_cgroups(dev);
+	if (r != -ENOIOCTLCMD)
+		return r;
+	if (cmd == VHOST_SET_VRING_ADDR) {
+		r = vserve_check_vring_addr(dev, argp);
+		if (r)
+			return r;
+	}
+	r = vserve_before_vring_ioctl(dev, cmd, argp);
+	if (r)
+		return r;
+	r = vhost_vring_ioctl(&dev->vdev, cmd, argp);
+	return r == -ENOIOCTLCMD ? -ENOTTY : r;
+}
+
+/* By @cmd without its size, which is in the argument: see linux/vhost_poll.h */
+static long vserve_shared_ioctl(struct vserve_dev *dev, unsigned int cmd,
+				unsigned long arg)
+{
+	void __user *argp = (void __user *)arg;
+	long r;
+
+	r = vhost_dev_check_owner(&dev->vdev);
+	if (r)
+		return r;
+	switch (cmd) {
+	case VHOST_SERVE_SET_VRING & ~IOCSIZE_MASK:
+		return vserve_set_vring(dev, argp);
+	case VHOST_SERVE_START:
+		return vserve_start(dev, arg);
+	case VHOST_SERVE_STOP:
+		return vserve_stop(dev, arg);
+	default:
+		return -ENOTTY;
+	}
+}
+
+static long vserve_ioctl_locked(struct vserve_dev *dev, unsigned int cmd,
+				unsigned long arg)
+{
+	void __user *argp = (void __user *)arg;
+	u64 features;
+
+	switch (cmd) {
+	case VHOST_GET_FEATURES:
+		features = vserve_features_of(dev);
+		return copy_to_user(argp, &features, sizeof(features)) ?
+			-EFAULT : 0;
+	case VHOST_SET_FEATURES:
+		return vserve_set_features(dev, argp);
+	case VHOST_RESET_OWNER:
+		return vserve_reset_owner(dev);
+	default:
+		if (_IOC_TYPE(cmd) != VHOST_VIRTIO)
+			return -ENOTTY;
+		if (_IOC_NR(cmd) >= VSERVE_DEVICE_NR)
+			return dev->ops->ioctl(dev, cmd & ~IOCSIZE_MASK, arg);
+		/* vhost would read an index before it says that it is not known. */
+		if (_IOC_NR(cmd) >= VSERVE_SHARED_NR)
+			return vserve_shared_ioctl(dev, cmd & ~IOCSIZE_MASK,
+						   arg);
+		return vserve_base_ioctl(dev, cmd, argp);
+	}
+}
+
+/* One that wanted to arm a vring while vhost had its mutex left it as it was. */
+static void vserve_wake_pollers(struct vserve_dev *dev)
+{
+	unsigned int i;
+
+	for (i = 0; i < dev->vdev.nvqs; i++)
+		vhost_poll_wake(&dev->vrings[i]->src);
+}
+
+/* These take no mutex: another ioctl may hold it for as long as a backend takes. */
+static long vserve_ioctl_unlocked(struct vserve_dev *dev, unsigned int cmd,
+				  unsigned long arg)
+{
+	if (cmd == (VHOST_SERVE_GET_STATS & ~IOCSIZE_MASK))
+		return vserve_get_stats(dev, (void __user *)arg);
+	if (_IOC_TYPE(cmd) == VHOST_VIRTIO &&
+	    _IOC_NR(cmd) >= VSERVE_DEVICE_NR && dev->ops->ioctl_unlocked)
+		return dev->ops->ioctl_unlocked(dev, cmd, arg);
+	return -ENOIOCTLCMD;
+}
+
+/**
+ * vserve_ioctl - unlocked_ioctl() of a device
+ * @file: of the device
+ * @cmd: of vhost, of linux/vhost_serve.h, or of the device's own range
+ * @arg: its argument
+ */
+long vserve_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
+{
+	struct vserve_dev *dev = file->private_data;
+	long r;
+
+	r = vserve_ioctl_unlocked(dev, cmd & ~IOCSIZE_MASK, arg);
+	if (r != -ENOIOCTLCMD)
+		return r;
+	mutex_lock(&dev->vdev.mutex);
+	r = vserve_ioctl_locked(dev, cmd, arg);
+	vserve_wake_pollers(dev);
+	mutex_unlock(&dev->vdev.mutex);
+	return r;
+}
+EXPORT_SYMBOL_GPL(vserve_ioctl);
+
+static void vserve_free_dev(struct vserve_dev *dev)
+{
+	unsigned int i;
+
+	if (dev->wq)
+		destroy_workqueue(dev->wq);
+	if (dev->ring_wq)
+		destroy_workqueue(dev->ring_wq);
+	for (i = 0; i < dev->vdev.nvqs; i++)
+		kvfree(dev->vrings[i]);
+	if (dev->id >= 0)
+		ida_free(&vserve_ids, dev->id);
+	if (dev->opened && dev->ops->free)
+		dev->ops->free(dev);
+	kfree(dev);
+}
+
+static struct vserve_dev *vserve_alloc_dev(const struct vserve_ops *ops)
+{
+	struct vserve_dev *dev = kzalloc(ops->dev_size, GFP_KERNEL_ACCOUNT);
+
+	if (!dev)
+		return NULL;
+	dev->ops = ops;
+	dev->id = ida_alloc(&vserve_ids, GFP_KERNEL);
+	if (dev->id < 0)
+		goto free;
+	/* No WQ_MEM_RECLAIM: file systems flush works of theirs that have none. */
+	dev->wq = alloc_workqueue("%s-%d", WQ_UNBOUND,
+				  ops->max_workers, ops->name, dev->id);
+	if (!dev->wq)
+		goto free;
+	dev->ring_wq = alloc_workqueue("%s-%d-rings",
+				       WQ_UNBOUND | WQ_MEM_RECLAIM,
+				       VHOST_SERVE_MAX_VRINGS, ops->name,
+				       dev->id);
+	if (!dev->ring_wq)
+		goto free;
+	return dev;
+free:
+	vserve_free_dev(dev);
+	return NULL;
+}
+
+/**
+ * vserve_open - open() of a device
+ * @file: being opened; its private_data is the device from now on
+ * @ops: the device's
+ */
+int vserve_open(struct file *file, const struct vserve_ops *ops)
+{
+	struct vserve_dev *dev = vserve_alloc_dev(ops);
+	int r;
+
+	if (!dev)
+		return -ENOMEM;
+	r = ops->open ? ops->open(dev) : 0;
+	if (r) {
+		vserve_free_dev(dev);
+		return r;
+	}
+	dev->opened = true;
+	vhost_dev_init(&dev->vdev, dev->vqs, 0, UIO_MAXIOV, 0, 0, false, NULL);
+	file->private_data = dev;
+	return 0;
+}
+EXPORT_SYMBOL_GPL(vserve_open);
+
+/**
+ * vserve_release - release() of a device
+ * @inode: of the device
+ * @file: that is closed
+ */
+int vserve_release(struct inode *inode, struct file *file)
+{
+	struct vserve_dev *dev = file->private_data;
+
+	mutex_lock(&dev->vdev.mutex);
+	vserve_forget(dev);
+	mutex_unlock(&dev->vdev.mutex);
+	vhost_dev_stop(&dev->vdev);
+	vhost_dev_cleanup(&dev->vdev);
+	/* Completions and kicks that are about to wake the poller. */
+	synchronize_rcu();
+	vserve_free_dev(dev);
+	return 0;
+}
+EXPORT_SYMBOL_GPL(vserve_release);
+
+MODULE_DESCRIPTION("Serves rings of KVM guests for vhost devices");
+MODULE_LICENSE("GPL");

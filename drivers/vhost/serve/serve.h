@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * vhost_serve: serves rings; linux/vhost_serve.h has the rules and the seam.
+ *
+ * The data path, in the order of the files: round.c -> take.c -> chain.c -> the
+ * device -> complete.c -> used.c.  vring.c is the life of a vring, dev.c the
+ * character device.
+ */
+#ifndef _VHOST_SERVE_H
+#define _VHOST_SERVE_H
+
+#include <linux/vhost_serve.h>
+
+#define VSERVE_ROUND_BYTES	(4 * 1024 * 1024)
+/* Empty descriptors are no bytes, and take as long to read as others. */
+#define VSERVE_ROUND_DESCS	(4 * VSERVE_MAX_CHAIN)
+/* How long a full backend is asked again before a worker queues for it. */
+#define VSERVE_PENDING_IDLE_NS	(10 * NSEC_PER_MSEC)
+#define VSERVE_PENDING_NS	NSEC_PER_SEC
+/* How often, while the poller has nothing else to do. */
+#define VSERVE_RETRY_NS		NSEC_PER_MSEC
+
+/* The backend's tags, or its room, come back with what it has in flight. */
+static inline bool vserve_backend_busy(const struct vserve_vring *vring)
+{
+	return vring->nr_inflight > vring->nr_in_workers;
+}
+
+/* round.c */
+extern const struct vhost_poll_ops vserve_round_ops;
+void vserve_handle_kick(struct vhost_work *work);
+void vserve_publish(struct vserve_vring *vring);
+void vserve_worker(struct work_struct *work);
+void vserve_drain(struct work_struct *work);
+
+/* vring.c */
+void vserve_vring_init(struct vserve_vring *vring, struct vserve_dev *dev,
+		       unsigned int index);
+int vserve_vring_set(struct vserve_vring *vring, int poller_fd, u32 target,
+		     u32 weight);
+int vserve_vring_start(struct vserve_vring *vring);
+void vserve_vring_stop(struct vserve_vring *vring);
+void vserve_vring_drop_poller(struct vserve_vring *vring);
+
+/* chain.c */
+int vserve_get_chain(struct vserve_vring *vring, struct vserve_chain *chain);
+
+/* take.c */
+struct vserve_req *vserve_take(struct vserve_vring *vring, bool may_sleep,
+			       int *err);
+
+/* complete.c */
+void vserve_req_work(struct work_struct *work);
+struct vserve_req *vserve_pop_hot(struct vserve_vring *vring);
+void vserve_punt_hot(void *request);
+void vserve_run_hot(void *request);
+int vserve_complete(struct vserve_vring *vring, unsigned int budget,
+		    bool may_sleep);
+
+/* Is there anything for vserve_complete()? */
+static inline bool vserve_has_done(const struct vserve_vring *vring)
+{
+	return vring->backlog || !llist_empty(&vring->reaped) ||
+	       !llist_empty(&vring->done) || !list_empty(&vring->finished);
+}
+
+/* used.c */
+int vserve_put_used(struct vserve_vring *vring, struct vring_used_elem *heads,
+		    unsigned int count);
+int vserve_put_finished(struct vserve_vring *vring, unsigned int budget,
+			bool may_sleep);
+void vserve_signal(struct vserve_vring *vring);
+
+/* stats.c */
+long vserve_get_stats(struct vserve_dev *dev, void __user *argp);
+
+#endif

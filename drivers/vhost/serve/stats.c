@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Counters of a vring.  They are written under its mutex and read without, and
+ * without the device's: a reader must neither make the poller look elsewhere, nor
+ * wait for a worker that holds the one in a page fault, nor for a backend that the
+ * other is held to drain.  Each only grows, but they may be of different moments.
+ */
+#include <linux/export.h>
+#include <linux/nospec.h>
+#include <linux/uaccess.h>
+
+#include "serve.h"
+
+/**
+ * vserve_vring_of - a vring by its index
+ * @dev: its mutex may be held, or not
+ * @index: from user space
+ *
+ * Returns NULL if there is none yet, because it was never set up.
+ */
+struct vserve_vring *vserve_vring_of(struct vserve_dev *dev, u32 index)
+{
+	/* Pairs with the release in vserve_add_vring(). */
+	if (index >= smp_load_acquire(&dev->vdev.nvqs))
+		return NULL;
+	return dev->vrings[array_index_nospec(index, VHOST_SERVE_MAX_VRINGS)];
+}
+EXPORT_SYMBOL_GPL(vserve_vring_of);
+
+/**
+ * vserve_read_stats - what the ring itself counts
+ * @vring: no lock is needed
+ * @out: filled, but @size and @index
+ */
+void vserve_read_stats(struct vserve_vring *vring,
+		       struct vhost_serve_stats *out)
+{
+	const struct vserve_counters *c = &vring->stats;
+	u64 hot_punted = READ_ONCE(vring->hot_punted);
+	unsigned int i;
+
+	/*
+	 * A reader that saw a used index before finds what is behind it counted;
+	 * pairs with the smp_wmb() of vhost_add_used_n().
+	 */
+	smp_rmb();
+	out->poller_cpu = READ_ONCE(vring->poller_cpu);
+	out->inflight = READ_ONCE(vring->nr_inflight);
+	out->requests = READ_ONCE(c->requests);
+	out->malformed = READ_ONCE(c->malformed);
+	out->punted = READ_ONCE(c->punted) + hot_punted;
+	out->hot = READ_ONCE(c->hot) - hot_punted;
+	out->kicks = atomic64_read(&vring->kicks);
+	out->calls = READ_ONCE(c->calls);
+	for (i = 0; i < VHOST_SERVE_HIST_BUCKETS; i++)
+		out->latency[i] = READ_ONCE(c->latency[i]);
+}
+EXPORT_SYMBOL_GPL(vserve_read_stats);
+
+/**
+ * vserve_get_stats - VHOST_SERVE_GET_STATS
+ * @dev: the device
+ * @argp: struct vhost_serve_stats
+ */
+long vserve_get_stats(struct vserve_dev *dev, void __user *argp)
+{
+	struct vhost_serve_stats out = { .poller_cpu = VSERVE_NO_CPU };
+	struct vserve_vring *vring;
+	u32 size, index;
+	long r;
+
+	r = vhost_poll_arg_size(&size, argp,
+				offsetofend(struct vhost_serve_stats, index));
+	if (r)
+		return r;
+	if (get_user(index, &((struct vhost_serve_stats __user *)argp)->index))
+		return -EFAULT;
+	if (index >= VHOST_SERVE_MAX_VRINGS)
+		return -ENOBUFS;
+	out.size = min_t(u32, size, sizeof(out));
+	out.index = index;
+	vring = vserve_vring_of(dev, index);
+	if (vring)
+		vserve_read_stats(vring, &out);
+	return vhost_poll_put_arg(argp, size, &out, sizeof(out));
+}

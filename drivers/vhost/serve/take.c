@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * From the available ring to a request.
+ *
+ * In the poller everything here runs with page faults disabled.  Where that is
+ * not enough the chain is put back (nothing happened to it yet) and the vring
+ * goes to its worker, which takes it again from the start, with faults allowed.
+ * An error there is final.
+ */
+#include "serve.h"
+
+/* Gives a head back without an answer. */
+static int vserve_give_back(struct vserve_vring *vring, u16 head)
+{
+	struct vring_used_elem elem = {
+		.id = cpu_to_vhost32(&vring->vq, head),
+	};
+
+	if (vserve_put_used(vring, &elem, 1))
+		return -EPIPE;
+	vserve_signal(vring);
+	return 0;
+}
+
+/*
+ * The chain at last_avail_idx cannot be read.  If the device can tell the guest so,
+ * the request has failed, and the ring goes on.  Else the ring is broken, as in
+ * QEMU.
+ */
+static int vserve_skip_chain(struct vserve_vring *vring)
+{
+	struct vhost_virtqueue *vq = &vring->vq;
+	__virtio16 raw;
+	u16 at, head;
+
+	vserve_malformed(vring, VSERVE_BAD_CHAIN);
+	if (vq->avail_idx == vq->last_avail_idx)
+		return -EPIPE;
+	/* More than there can be: that was no index, and nothing to skip to. */
+	if ((u16)(vq->avail_idx - vq->last_avail_idx) > vq->num)
+		return -EPIPE;
+	at = vq->last_avail_idx & (vq->num - 1);
+	if (get_user(raw, (__virtio16 __user *)&vq->avail->ring[at]))
+		return -EPIPE;
+
+	head = vhost16_to_cpu(vq, raw);
+	/* Not a request, or one that has its answer coming. */
+	if (head >= vq->num || vserve_slot(vring, head)->state != VSERVE_FREE) {
+		vq->last_avail_idx++;
+		return 0;
+	}
+	if (vring->ops->bad_chain(vring, head))
+		return -EPIPE;
+	vq->last_avail_idx++;
+	return vserve_give_back(vring, head);
+}
+
+static void vserve_init_req(struct vserve_req *req)
+{
+	req->next = NULL;
+	req->taken_ns = req->vring->now;
+	req->submit_ns = 0;
+	req->aside_ns = 0;
+	req->bytes = 0;
+	req->polled = false;
+	req->timed = false;
+	req->hot = false;
+	req->again = false;
+	req->released = false;
+	req->answered = false;
+}
+
+/**
+ * vserve_take - take the next request from the ring
+ * @vring: its mutex is held, notifications are off
+ * @may_sleep: page faults are allowed
+ * @err: 0; -EAGAIN: this needs the worker; -EPIPE: the ring is broken
+ *
+ * Returns a request to submit, or NULL: then *@err is set, or the chain was dealt
+ * with and there may be more.
+ */
+struct vserve_req *vserve_take(struct vserve_vring *vring, bool may_sleep,
+			       int *err)
+{
+	struct vhost_virtqueue *vq = &vring->vq;
+	struct vserve_chain chain;
+	struct vserve_req *req;
+	int head;
+
+	lockdep_assert_held(&vq->mutex);
+	*err = 0;
+	head = vserve_get_chain(vring, &chain);
+	if (head < 0) {
+		/* With faults disabled any error may be a fault. */
+		*err = may_sleep ? vserve_skip_chain(vring) : -EAGAIN;
+		return NULL;
+	}
+	if (head == vq->num) {
+		*err = -ENOENT;
+		return NULL;
+	}
+
+	req = vserve_slot(vring, head);
+	/* Offered again while in flight: there is one answer for both. */
+	if (req->state != VSERVE_FREE) {
+		vserve_malformed(vring, VSERVE_HEAD_TWICE);
+		return NULL;
+	}
+	vserve_init_req(req);
+	if (vring->ops->take(req, &chain, may_sleep)) {
+		if (may_sleep) {
+			vserve_malformed(vring, VSERVE_NO_STATUS);
+			*err = vserve_give_back(vring, head);
+		} else {
+			vhost_discard_vq_desc(vq, 1);
+			*err = -EAGAIN;
+		}
+		return NULL;
+	}
+	/* It was finished at once. */
+	if (req->state != VSERVE_FREE)
+		return NULL;
+	/* The same head may come again before this one is submitted. */
+	req->state = VSERVE_TAKEN;
+	return req;
+}

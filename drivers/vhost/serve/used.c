@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The used ring, and the guest's interrupts.  The holder of the vring's mutex
+ * writes it, so there is one writer at a time.
+ */
+#include <linux/eventfd.h>
+#include <linux/log2.h>
+
+#include "serve.h"
+#include <trace/events/vhost_serve.h>
+
+#define VSERVE_USED_BATCH	64U
+
+/*
+ * As vhost_signal(), but it says whether it did.  The barrier is the one the
+ * guest pairs when it turns interrupts on; not being able to read what the
+ * guest wants means to signal.
+ */
+static bool vserve_wants_call(struct vhost_virtqueue *vq)
+{
+	bool valid = vq->signalled_used_valid;
+	u16 old = vq->signalled_used;
+	__virtio16 event;
+
+	/* Used index before the guest's wish, as the guest orders them. */
+	smp_mb();
+	if (!vhost_has_feature(vq, VIRTIO_RING_F_EVENT_IDX)) {
+		if (get_user(event, &vq->avail->flags))
+			return true;
+		return !(event & cpu_to_vhost16(vq, VRING_AVAIL_F_NO_INTERRUPT));
+	}
+	vq->signalled_used = vq->last_used_idx;
+	vq->signalled_used_valid = true;
+	if (!valid ||
+	    get_user(event, (__virtio16 __user *)&vq->avail->ring[vq->num]))
+		return true;
+	return vring_need_event(vhost16_to_cpu(vq, event), vq->last_used_idx,
+				old);
+}
+
+/**
+ * vserve_signal - interrupt the guest, if it wants that
+ * @vring: its mutex is held; after vserve_put_used()
+ */
+void vserve_signal(struct vserve_vring *vring)
+{
+	struct vhost_virtqueue *vq = &vring->vq;
+
+	if (!vq->call_ctx.ctx || !vserve_wants_call(vq))
+		return;
+	vring->stats.calls++;
+	trace_vhost_serve_notify(vring, vq->last_used_idx);
+	eventfd_signal(vq->call_ctx.ctx);
+}
+
+/*
+ * Used elements up to the wrap.  Before 6.12.43 vhost_add_used_n() publishes a half
+ * of what goes across it when the other half faults.
+ */
+static unsigned int vserve_used_room(const struct vhost_virtqueue *vq)
+{
+	return vq->num - (vq->last_used_idx & (vq->num - 1));
+}
+
+/**
+ * vserve_put_used - give heads back to the guest
+ * @vring: its mutex is held
+ * @heads: what to give back
+ * @count: how many; at most vserve_used_room()
+ *
+ * If it fails nothing was given back: the index the guest looks at is the
+ * last thing written, and ours is taken back.
+ */
+int vserve_put_used(struct vserve_vring *vring, struct vring_used_elem *heads,
+		    unsigned int count)
+{
+	struct vhost_virtqueue *vq = &vring->vq;
+	u16 before = vq->last_used_idx;
+
+	lockdep_assert_held(&vq->mutex);
+	if (vhost_add_used_n(vq, heads, count)) {
+		vq->last_used_idx = before;
+		vq->signalled_used_valid = false;
+		return -EFAULT;
+	}
+	trace_vhost_serve_used(vring, count);
+	return 0;
+}
+
+/* Frees the slot. */
+static void vserve_retire(struct vserve_req *req)
+{
+	list_del(&req->node);
+	req->state = VSERVE_FREE;
+}
+
+static void vserve_count(struct vserve_req *req)
+{
+	struct vserve_counters *c = &req->vring->stats;
+	u64 took = max(req->vring->now, req->taken_ns + 1) - req->taken_ns;
+
+	c->latency[min(ilog2(took), VHOST_SERVE_HIST_BUCKETS - 1)]++;
+	c->requests++;
+}
+
+/*
+ * Counts before the guest sees the used index, so that its counts and ours agree.
+ * Returns false if that needs page faults.
+ */
+static bool vserve_answer(struct vserve_req *req, bool may_sleep)
+{
+	int r;
+
+	/* The worker is here again: the used ring could not be written. */
+	if (req->answered)
+		return true;
+	r = req->vring->ops->finish(req, may_sleep);
+	if (r < 0 && !may_sleep)
+		return false;
+	vserve_count(req);
+	req->answered = r >= 0;
+	req->len = r;
+	return true;
+}
+
+/**
+ * vserve_put_finished - give back some of the finished requests
+ * @vring: its mutex is held, it has finished requests
+ * @budget: at most so many
+ * @may_sleep: page faults are allowed
+ *
+ * Returns how many, or -EAGAIN if it needs the worker.
+ */
+int vserve_put_finished(struct vserve_vring *vring, unsigned int budget,
+			bool may_sleep)
+{
+	struct vring_used_elem heads[VSERVE_USED_BATCH];
+	struct vhost_virtqueue *vq = &vring->vq;
+	unsigned int nr = 0, lost = 0, i;
+	struct vserve_req *req, *next;
+	int r = 0;
+
+	budget = min3(budget, VSERVE_USED_BATCH, vserve_used_room(vq));
+	list_for_each_entry_safe(req, next, &vring->finished, node) {
+		if (!vserve_answer(req, may_sleep))
+			break;
+		if (!req->answered) {
+			/*
+			 * The guest, or its VMM, took the memory away.  The
+			 * guest must not take what is there now for our answer.
+			 */
+			vserve_malformed(vring, VSERVE_NO_STATUS);
+			vserve_break(vring);
+			vserve_retire(req);
+			lost++;
+			continue;
+		}
+		heads[nr].id = cpu_to_vhost32(vq, req->head);
+		heads[nr].len = cpu_to_vhost32(vq, req->len);
+		if (++nr == budget)
+			break;
+	}
+	if (nr)
+		r = vserve_put_used(vring, heads, nr);
+	if (!nr && lost)
+		return lost;
+	if (!nr || (r && !may_sleep))
+		return -EAGAIN;
+	if (r) {
+		/* There is no ring to answer in: forget them, never hang. */
+		vserve_malformed(vring, VSERVE_NO_USED_RING);
+		vserve_break(vring);
+	}
+
+	i = 0;
+	list_for_each_entry_safe(req, next, &vring->finished, node) {
+		vserve_retire(req);
+		if (++i == nr)
+			break;
+	}
+	return nr;
+}

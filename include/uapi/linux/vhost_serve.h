@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * Ioctls that all devices carried by vhost_serve have in common (/dev/vhost-blk,
+ * /dev/vhost-fs): who serves a vring, its start and stop, and what the ring
+ * itself counts.  The base vhost ioctls (linux/vhost.h) apply as well.
+ *
+ * Numbers.  All are of the type VHOST_VIRTIO (0xAF), beyond those of
+ * linux/vhost.h:
+ *
+ *   0xB0 to 0xBF	shared by all devices, in this header
+ *   0xC0 to 0xCF	/dev/vhost-fs, linux/vhost_fs.h
+ *   0xD0 to 0xDF	/dev/vhost-blk, linux/vhost_blk.h
+ *
+ * A number in a device's range means nothing to another device.
+ *
+ * Structures carry their size as in linux/vhost_poll.h.
+ */
+#ifndef _UAPI_LINUX_VHOST_SERVE_H
+#define _UAPI_LINUX_VHOST_SERVE_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#define VHOST_SERVE_IOC			0xAF	/* VHOST_VIRTIO */
+
+#define VHOST_SERVE_MAX_VRINGS		64
+#define VHOST_SERVE_TARGET_AUTO		(~0U)
+#define VHOST_SERVE_HIST_BUCKETS	32
+
+/**
+ * struct vhost_serve_vring - VHOST_SERVE_SET_VRING: who serves a vring
+ * @size: sizeof(struct vhost_serve_vring)
+ * @index: the vring
+ * @poller_fd: a /dev/vhost-poll descriptor
+ * @target: where the device submits to; for /dev/vhost-blk a hardware context.
+ *	VHOST_SERVE_TARGET_AUTO leaves the choice to the device, and is the only
+ *	value for devices that have no choice
+ * @weight: share of the poller's round, 1 to 1000; 0 is the default 100
+ * @pad: 0
+ */
+struct vhost_serve_vring {
+	__u32	size;
+	__u32	index;
+	__s32	poller_fd;
+	__u32	target;
+	__u32	weight;
+	__u32	pad;
+};
+
+/*
+ * struct vhost_serve_stats - VHOST_SERVE_GET_STATS: counters of one vring
+ * @size: in: room; out: what the kernel filled
+ * @index: the vring
+ * @poller_cpu: CPU of its poller, ~0 if it has none
+ * @inflight: with the backend or a worker now
+ * @requests: given back to the guest
+ * @malformed: chains that make no sense, and rings that make none
+ * @punted: requests that a worker carried out
+ * @kicks: notifications received
+ * @calls: interrupts asked for
+ * @latency: of requests, from taken to given back; bucket i counts those of
+ *	[2^i, 2^(i+1)) ns, the last one all that took longer, too
+ * @hot: requests given to the poller's thread after its round, whether they slept or not;
+ *	one that it gave back to a worker counts in @punted, too
+ *
+ * Not a snapshot: while the vring is served, they may be of different moments.
+ */
+struct vhost_serve_stats {
+	__u32	size;
+	__u32	index;
+	__u32	poller_cpu;
+	__u32	inflight;
+	__u64	requests;
+	__u64	malformed;
+	__u64	punted;
+	__u64	kicks;
+	__u64	calls;
+	__u64	latency[VHOST_SERVE_HIST_BUCKETS];
+	__u64	hot;
+};
+
+/* may come while the vring is served; waits for a request that sleeps in a poller's thread */
+#define VHOST_SERVE_SET_VRING	_IOW(VHOST_SERVE_IOC, 0xB0, struct vhost_serve_vring)
+/* the argument is the vring's index; STOP returns when nothing is in flight */
+#define VHOST_SERVE_START	_IO(VHOST_SERVE_IOC, 0xB1)
+#define VHOST_SERVE_STOP	_IO(VHOST_SERVE_IOC, 0xB2)
+#define VHOST_SERVE_GET_STATS	_IOWR(VHOST_SERVE_IOC, 0xB3, struct vhost_serve_stats)
+
+#endif /* _UAPI_LINUX_VHOST_SERVE_H */
