@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A device comes and goes: probe, remove, freeze, restore.  The data path is in
- * request.c, queue.c and poller.c.
+ * request.c and queue.c; virtio_poll has the threads that poll.
  */
 #include "pvblk.h"
 
@@ -35,7 +35,7 @@ static unsigned int poll_max_us = 200;
 module_param(poll_max_us, uint, 0644);
 MODULE_PARM_DESC(poll_max_us, "Adaptive mode of new devices polls through waits up to this (200)");
 
-static enum pvblk_mode default_mode;
+static enum virtio_poll_mode default_mode;
 
 /*
  * One for each CPU, and those for IOPOLL besides.  If the device has fewer, the
@@ -75,7 +75,7 @@ static int alloc_vqs(struct pvblk_dev *dev)
 	for (i = 0; i < n; i++) {
 		struct pvblk_vq *vq = &dev->vqs[i];
 
-		spin_lock_init(&vq->lock);
+		virtio_poll_init(&vq->q, &pvblk_poll_ops, &dev->poll);
 		INIT_WORK(&vq->reap, pvblk_reap_work);
 		vq->dev = dev;
 		vq->index = i;
@@ -139,10 +139,7 @@ static int find_vqs(struct pvblk_dev *dev)
 	for (i = 0; i < dev->nr_vqs; i++) {
 		struct pvblk_vq *vq = &dev->vqs[i];
 
-		vq->vq = vqs[i];
-		/* A fresh ring's callbacks are on; pollers want them off. */
-		virtqueue_disable_cb(vq->vq);
-		vq->callbacks = false;
+		virtio_poll_ring(&vq->q, vqs[i]);
 		vq->answered = jiffies;
 	}
 	bear_stray_interrupts(dev->vdev);
@@ -163,10 +160,10 @@ out:
  */
 unsigned int pvblk_ring_size(struct pvblk_dev *dev)
 {
-	unsigned int i, size = virtqueue_get_vring_size(dev->vqs[0].vq);
+	unsigned int i, size = virtqueue_get_vring_size(dev->vqs[0].q.vq);
 
 	for (i = 1; i < dev->nr_vqs; i++)
-		size = min(size, virtqueue_get_vring_size(dev->vqs[i].vq));
+		size = min(size, virtqueue_get_vring_size(dev->vqs[i].q.vq));
 	return size;
 }
 
@@ -220,13 +217,28 @@ bool pvblk_reset_bare(struct virtio_device *vdev)
 }
 
 /*
+ * Wait until no one knows the device's rings.  It is reset, nothing is in flight, and no
+ * request can come.  A request may have been answered and be long gone before the task
+ * that submitted it has come round to the kick: that happens within the section that
+ * quiescing waits for.
+ */
+static void pvblk_release_rings(struct pvblk_dev *dev)
+{
+	unsigned int i;
+
+	blk_mq_wait_quiesce_done(&dev->tag_set);
+	for (i = 0; i < dev->nr_vqs; i++)
+		virtio_poll_release(&dev->vqs[i].q);
+}
+
+/*
  * End what probe and restore began.  The reset comes before the rings go: until then
  * an interrupt may turn to them.
  */
 static void take_down(struct pvblk_dev *dev)
 {
 	/* There are none after a suspend, nor if it failed to come back from one. */
-	bool rings = dev->vqs[0].vq;
+	bool rings = dev->vqs[0].q.vq;
 	unsigned int i;
 
 	cancel_work_sync(&dev->fail_work);
@@ -239,7 +251,7 @@ static void take_down(struct pvblk_dev *dev)
 		dev->vdev->config->del_vqs(dev->vdev);
 	cancel_reaps(dev);
 	for (i = 0; i < dev->nr_vqs; i++)
-		dev->vqs[i].vq = NULL;
+		dev->vqs[i].q.vq = NULL;
 }
 
 static int alloc_tags(struct pvblk_dev *dev)
@@ -305,8 +317,8 @@ static int pvblk_probe(struct virtio_device *vdev)
 	INIT_WORK(&dev->config_work, pvblk_config_work);
 	INIT_WORK(&dev->fail_work, pvblk_fail_work);
 	dev->vdev = vdev;
-	dev->mode = default_mode;
-	dev->poll_max_us = min(poll_max_us, PVBLK_POLL_MAX_US);
+	dev->poll.mode = default_mode;
+	dev->poll.max_us = min(poll_max_us, VIRTIO_POLL_MAX_US);
 	vdev->priv = dev;
 	allow_dma(vdev);
 
@@ -342,7 +354,7 @@ free_dev:
 
 static bool device_broken(struct pvblk_dev *dev)
 {
-	struct virtqueue *vq = dev->vqs[0].vq;
+	struct virtqueue *vq = dev->vqs[0].q.vq;
 
 	/* NULL: it was not restored after a suspend. */
 	return vq && virtqueue_is_broken(vq);
@@ -484,7 +496,7 @@ struct virtio_driver pvblk_driver = {
 
 static int __init pvblk_init(void)
 {
-	int err = match_string(pvblk_mode_names, PVBLK_BUSY + 1, mode);
+	int err = match_string(pvblk_mode_names, VIRTIO_POLL_BUSY + 1, mode);
 
 	if (err < 0) {
 		pr_err("virtio_pvblk: mode is adaptive, busy or irq, not %s\n", mode);
@@ -495,13 +507,9 @@ static int __init pvblk_init(void)
 	err = pvblk_disk_module_init();
 	if (err)
 		return err;
-	err = pvblk_pollers_init();
-	if (err)
-		goto exit_disk;
-
 	err = register_virtio_driver(&pvblk_driver);
 	if (err)
-		goto exit_pollers;
+		goto exit_disk;
 	err = pvblk_claim_init();
 	if (err)
 		goto unregister;
@@ -509,8 +517,6 @@ static int __init pvblk_init(void)
 
 unregister:
 	unregister_virtio_driver(&pvblk_driver);
-exit_pollers:
-	pvblk_pollers_exit();
 exit_disk:
 	pvblk_disk_module_exit();
 	return err;
@@ -520,7 +526,6 @@ static void __exit pvblk_exit(void)
 {
 	pvblk_claim_exit();
 	unregister_virtio_driver(&pvblk_driver);
-	pvblk_pollers_exit();
 	pvblk_disk_module_exit();
 }
 

@@ -2,32 +2,19 @@
 /*
  * virtio_pvblk: a driver for virtio-blk devices that polls for completions.
  *
- * Who looks at a used ring
- * ------------------------
- * As long as a queue has requests in flight, at least one of these holds:
- *
- * - a poller has it (vq->poller): the SCHED_IDLE kthread of one CPU looks at it
- *   whenever that CPU has nothing better to do (poller.c);
- * - its callbacks are on (vq->callbacks): the device will interrupt, and the
- *   interrupt queues vq->reap;
- * - vq->reap is queued or running, and will see to one of the first two.
- *
- * Whoever takes one away puts another in its place under vq->lock.  A queue
- * with nothing in flight needs none of them.  Queues for io_uring's IOPOLL are
- * outside all this: the task that waits looks.
+ * virtio_poll's threads poll the rings (virtio_poll.h).  Queues for io_uring's IOPOLL are
+ * outside that, because the task that waits polls them.
  *
  * Locking
  * -------
- * vq->lock: the ring and everything of its queue.  Taken with bottom halves
+ * vq->q.lock: the ring and everything of its queue.  Taken with bottom halves
  *   off and never from hard interrupts, so the driver itself never runs with
  *   interrupts off; for a guest that matters, because an interrupt that comes
  *   in meanwhile (a tick) costs the host another exit to find the moment when
  *   it can be delivered.  Two queues share no lock.
- * A poller's list of queues: no lock; changed only on its own CPU with bottom
- *   halves off.  Nested inside vq->lock when a queue is added or removed.
  * dev->vdev_mutex: dev->vdev against removal, for openers that outlive it.
  * dev->cache_mutex: changes of the cache mode and of dev->cached, see cache.c.
- * dev->mode, dev->poll_max_us: no lock; read afresh for each wait and each look.
+ * dev->poll: no lock; read afresh for each wait and each look.
  * dev->suspended: no lock; the tasks that could bind or unbind are frozen while the
  *   device is frozen and restored.
  * dev->removing, dev->dead: no lock, they go from false to true once.  A request
@@ -38,64 +25,36 @@
 
 #include <linux/blk-mq.h>
 #include <linux/blkdev.h>
-#include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/scatterlist.h>
-#include <linux/spinlock.h>
 #include <linux/virtio.h>
 #include <linux/virtio_blk.h>
 #include <linux/virtio_config.h>
+#include <linux/virtio_poll.h>
 #include <linux/workqueue.h>
-
-#include "policy.h"
 
 /* Segments whose scatterlist is part of the request: up to 64 KiB of pages. */
 #define PVBLK_INLINE_SG		16
 #define PVBLK_PART_BITS		4
 #define PVBLK_VQ_NAME_LEN	16
-#define PVBLK_POLL_MAX_US	1000000U
 
-struct pvblk_poller;
-
-enum pvblk_mode {
-	PVBLK_IRQ,		/* as virtio_blk: interrupts only */
-	PVBLK_ADAPTIVE,		/* poll while the waits are short */
-	PVBLK_BUSY,		/* poll while anything is in flight */
-};
-
-/* All written under vq->lock, except interrupts. */
+/* Written under vq->q.lock; the counters of polling are virtio_poll's. */
 struct pvblk_stats {
 	u64 submitted;
 	u64 completed;
-	u64 polls;		/* looks at the ring by a poller or IOPOLL */
-	u64 hits;		/* ... that found something */
-	u64 sleeps;		/* a wait was handed over to interrupts */
-	u64 crowded;		/* ... because the CPU was busy with others */
-	u64 interrupts;		/* written only by the queue's interrupt */
 	u64 kicks_sent;
 	u64 kicks_saved;	/* the device said it needs none */
 	u64 timeouts;
 };
 
 struct pvblk_vq {
-	spinlock_t lock;		/* see the top of this file */
-	struct virtqueue *vq;		/* NULL while suspended, or not restored */
+	struct virtio_poll_queue q;	/* no ring while suspended, or not restored */
 	struct pvblk_dev *dev;
 	struct blk_mq_hw_ctx *hctx;
 	unsigned int index;
-	unsigned int inflight;
 	bool iopoll;			/* no callback, no poller */
-	bool callbacks;			/* the device may interrupt */
 	bool stopped;			/* the ring was full; hctx is stopped */
-
-	struct pvblk_poller *poller;	/* who has it on its list */
-	struct list_head node;		/* on that list */
-
 	unsigned long answered;		/* jiffies, of the last completions */
-	struct pvblk_policy policy;
-	u64 wait_start;			/* local_clock(); 0: not measured */
-	u64 poll_start;			/* same, of this round of polling */
-
 	struct work_struct reap;
 	struct pvblk_stats stats;
 	char name[PVBLK_VQ_NAME_LEN];
@@ -109,8 +68,7 @@ struct pvblk_dev {
 	struct blk_mq_tag_set tag_set;
 	int index;			/* of the disk name and minors */
 
-	enum pvblk_mode mode;
-	unsigned int poll_max_us;
+	struct virtio_poll_settings poll;
 	bool removing;
 	bool suspended;			/* quiesced, and without rings */
 	bool cached;			/* the device's cache mode before that */
@@ -193,21 +151,11 @@ blk_status_t pvblk_status(u8 status);
 
 /* queue.c: into the ring and out of it */
 extern const struct blk_mq_ops pvblk_mq_ops;
-unsigned int pvblk_look(struct pvblk_vq *vq, struct pvblk_done *done, bool polled);
-void pvblk_finish(struct pvblk_done *done);
-bool pvblk_callbacks_on(struct pvblk_vq *vq);
-void pvblk_callbacks_off(struct pvblk_vq *vq);
+extern const struct virtio_poll_ops pvblk_poll_ops;
 void pvblk_vq_callback(struct virtqueue *virtqueue);
 void pvblk_reap_work(struct work_struct *work);
 int pvblk_iopoll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *iob);
 void pvblk_fail_work(struct work_struct *work);
-
-/* poller.c: who looks at the ring */
-struct task_struct *pvblk_watch(struct pvblk_vq *vq);
-void pvblk_wait_over(struct pvblk_vq *vq, bool polled);
-void pvblk_release_rings(struct pvblk_dev *dev);
-int pvblk_pollers_init(void);
-void pvblk_pollers_exit(void);
 
 /* sysfs.c */
 extern const struct attribute_group *pvblk_groups[];

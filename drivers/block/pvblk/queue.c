@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Into the ring and out of it.  Submission takes the queue's lock, adds, makes
- * sure that somebody will look (pvblk_watch()), and kicks after dropping the
+ * sure that something will look (pvblk_watch()), and kicks after dropping the
  * lock if the device asked for it.  Completions are collected under the lock
  * and completed without it.
  */
@@ -31,19 +31,19 @@ static int add_request(struct pvblk_vq *vq, struct request *req)
 	sg_init_one(&status, &r->status, sizeof(r->status));
 	sgs[out + in++] = &status;
 
-	err = virtqueue_add_sgs(vq->vq, sgs, out, in, r, GFP_ATOMIC);
+	err = virtqueue_add_sgs(vq->q.vq, sgs, out, in, r, GFP_ATOMIC);
 	if (unlikely(err))
 		return err;
-	vq->inflight++;
+	vq->q.inflight++;
 	vq->stats.submitted++;
-	trace_virtio_pvblk_submit(req, vq->inflight);
+	trace_virtio_pvblk_submit(req, vq->q.inflight);
 	return 0;
 }
 
 /* Whether to kick, once the lock is dropped; counts either way. */
 static bool kick_prepare(struct pvblk_vq *vq)
 {
-	bool kick = virtqueue_kick_prepare(vq->vq);
+	bool kick = virtqueue_kick_prepare(vq->q.vq);
 
 	if (kick) {
 		vq->stats.kicks_sent++;
@@ -55,14 +55,14 @@ static bool kick_prepare(struct pvblk_vq *vq)
 }
 
 /*
- * What the lock was not to be held for: the device first, it takes longer.  Bottom
- * halves are off since the lock was taken: with a poller that has the queue and was not
- * woken yet nobody looks, so nobody else may run here in between.
+ * Kick the device and wake the thread, without the lock.  The device comes first because
+ * it takes longer.  The caller has kept bottom halves off since it took the lock: until
+ * the thread is woken nothing polls the queue, so no softirq may run in between.
  */
 static void tell(struct pvblk_vq *vq, bool kick, struct task_struct *wake)
 {
 	if (kick)
-		virtqueue_notify(vq->vq);
+		virtqueue_notify(vq->q.vq);
 	if (wake)
 		wake_up_process(wake);
 }
@@ -74,12 +74,17 @@ static blk_status_t add_failed(struct pvblk_vq *vq, int err)
 	 * Only a queue with requests in flight will be restarted by a
 	 * completion; everything else the block layer must try again by time.
 	 */
-	if (err == -ENOSPC && vq->inflight) {
+	if (err == -ENOSPC && vq->q.inflight) {
 		vq->stopped = true;
 		blk_mq_stop_hw_queue(vq->hctx);
 		return BLK_STS_DEV_RESOURCE;
 	}
 	return err == -ENOSPC || err == -ENOMEM ? BLK_STS_RESOURCE : BLK_STS_IOERR;
+}
+
+static struct task_struct *pvblk_watch(struct pvblk_vq *vq)
+{
+	return vq->iopoll ? NULL : virtio_poll_watch(&vq->q);
 }
 
 static blk_status_t pvblk_queue_rq(struct blk_mq_hw_ctx *hctx,
@@ -97,7 +102,7 @@ static blk_status_t pvblk_queue_rq(struct blk_mq_hw_ctx *hctx,
 		return status;
 
 	local_bh_disable();
-	spin_lock(&vq->lock);
+	spin_lock(&vq->q.lock);
 	err = add_request(vq, req);
 	if (unlikely(err))
 		status = add_failed(vq, err);
@@ -105,7 +110,7 @@ static blk_status_t pvblk_queue_rq(struct blk_mq_hw_ctx *hctx,
 		wake = pvblk_watch(vq);
 	if (bd->last || err)
 		kick = kick_prepare(vq);
-	spin_unlock(&vq->lock);
+	spin_unlock(&vq->q.lock);
 	tell(vq, kick, wake);
 	local_bh_enable();
 	if (unlikely(err))
@@ -124,12 +129,12 @@ static void pvblk_commit_rqs(struct blk_mq_hw_ctx *hctx)
 	struct pvblk_vq *vq = pvblk_hctx_vq(hctx);
 	bool kick = false;
 
-	spin_lock_bh(&vq->lock);
-	if (vq->inflight)
+	spin_lock_bh(&vq->q.lock);
+	if (vq->q.inflight)
 		kick = kick_prepare(vq);
-	spin_unlock_bh(&vq->lock);
+	spin_unlock_bh(&vq->q.lock);
 	if (kick)
-		virtqueue_notify(vq->vq);
+		virtqueue_notify(vq->q.vq);
 }
 
 /* A plug's worth of requests for one queue: one lock, at most one kick. */
@@ -144,15 +149,15 @@ static void submit_list(struct pvblk_vq *vq, struct rq_list *list)
 	if (rq_list_empty(list))
 		return;
 	local_bh_disable();
-	spin_lock(&vq->lock);
+	spin_lock(&vq->q.lock);
 	while ((req = rq_list_pop(list))) {
 		if (unlikely(add_request(vq, req)))
 			rq_list_add_tail(&refused, req);
 	}
-	if (vq->inflight)
+	if (vq->q.inflight)
 		wake = pvblk_watch(vq);
 	kick = kick_prepare(vq);
-	spin_unlock(&vq->lock);
+	spin_unlock(&vq->q.lock);
 	tell(vq, kick, wake);
 	local_bh_enable();
 	/* They come back one by one through .queue_rq, which tells errors apart. */
@@ -190,7 +195,7 @@ static unsigned int collect(struct pvblk_vq *vq, struct rq_list *done)
 	unsigned int len, n = 0;
 	struct pvblk_req *r;
 
-	while (vq->inflight > n && (r = virtqueue_get_buf(vq->vq, &len))) {
+	while (vq->q.inflight > n && (r = virtqueue_get_buf(vq->q.vq, &len))) {
 		struct request *req = blk_mq_rq_from_pdu(r);
 
 		n++;
@@ -199,7 +204,7 @@ static unsigned int collect(struct pvblk_vq *vq, struct rq_list *done)
 		else
 			rq_list_add_tail(done, req);
 	}
-	vq->inflight -= n;
+	vq->q.inflight -= n;
 	vq->stats.completed += n;
 	return n;
 }
@@ -223,63 +228,59 @@ static struct io_comp_batch *restart(struct pvblk_vq *vq, struct io_comp_batch *
 	return NULL;
 }
 
-/**
- * pvblk_look - take finished requests from a ring
- * @vq: the queue, locked
- * @done: where to put them, for pvblk_finish()
- * @polled: whether a poller looks, not somebody after an interrupt
- *
- * Return: how many.
+/*
+ * Take finished requests from a ring, under its lock, for pvblk_finish().  POLLED: a
+ * poller does, and not something that an interrupt started.  Returns how many.
  */
-unsigned int pvblk_look(struct pvblk_vq *vq, struct pvblk_done *done, bool polled)
+static unsigned int pvblk_look(struct pvblk_vq *vq, struct pvblk_done *done, bool polled)
 {
 	unsigned int n;
 
-	lockdep_assert_held(&vq->lock);
+	lockdep_assert_held(&vq->q.lock);
 	n = collect(vq, &done->list);
 	if (n) {
 		WRITE_ONCE(vq->answered, jiffies);
-		pvblk_wait_over(vq, polled);
+		if (!vq->iopoll)
+			virtio_poll_answered(&vq->q, polled);
 		done->batch = restart(vq, done->batch);
 	}
 	return n;
 }
 
-/**
- * pvblk_finish - complete what pvblk_look() found
- * @done: what it found
- *
- * Without the queue's lock; the queue may be gone before, if nothing was found.
+/*
+ * Complete what pvblk_look() found, without the queue's lock.  If it found nothing, the
+ * queue may be gone.
  */
-void pvblk_finish(struct pvblk_done *done)
+static void pvblk_finish(struct pvblk_done *done)
 {
 	pvblk_complete_list(&done->list, done->batch);
 	if (done->own.complete)
 		done->own.complete(&done->own);
 }
 
-/**
- * pvblk_callbacks_on - let the device interrupt
- * @vq: the queue, locked
- *
- * Return: false if something was used meanwhile, for which no interrupt need
- * come: collect and call again.
- */
-bool pvblk_callbacks_on(struct pvblk_vq *vq)
+static void pvblk_poll(struct virtio_poll_queue *q)
 {
-	lockdep_assert_held(&vq->lock);
-	vq->callbacks = true;
-	return virtqueue_enable_cb(vq->vq);
+	struct pvblk_vq *vq = container_of(q, struct pvblk_vq, q);
+	struct pvblk_done done = PVBLK_DONE(done);
+
+	spin_lock(&q->lock);
+	if (virtio_poll_begin(q))
+		virtio_poll_end(q, pvblk_look(vq, &done, true));
+	spin_unlock(&q->lock);
+	pvblk_finish(&done);
 }
 
-void pvblk_callbacks_off(struct pvblk_vq *vq)
+static void pvblk_later(struct virtio_poll_queue *q)
 {
-	lockdep_assert_held(&vq->lock);
-	if (!vq->callbacks)
-		return;
-	vq->callbacks = false;
-	virtqueue_disable_cb(vq->vq);
+	struct pvblk_vq *vq = container_of(q, struct pvblk_vq, q);
+
+	queue_work(system_bh_highpri_wq, &vq->reap);
 }
+
+const struct virtio_poll_ops pvblk_poll_ops = {
+	.poll = pvblk_poll,
+	.later = pvblk_later,
+};
 
 /*
  * The interrupt.  It leaves the ring alone (see Locking in pvblk.h): with
@@ -291,7 +292,7 @@ void pvblk_vq_callback(struct virtqueue *virtqueue)
 	struct pvblk_dev *dev = virtqueue->vdev->priv;
 	struct pvblk_vq *vq = &dev->vqs[virtqueue->index];
 
-	WRITE_ONCE(vq->stats.interrupts, vq->stats.interrupts + 1);
+	WRITE_ONCE(vq->q.stats.interrupts, vq->q.stats.interrupts + 1);
 	trace_virtio_pvblk_interrupt(vq);
 	queue_work(system_bh_highpri_wq, &vq->reap);
 }
@@ -303,15 +304,13 @@ void pvblk_reap_work(struct work_struct *work)
 	struct pvblk_done done = PVBLK_DONE(done);
 	struct task_struct *wake = NULL;
 
-	spin_lock_bh(&vq->lock);
-	/* A poller that has the queue decides about callbacks. */
-	if (!vq->poller)
-		pvblk_callbacks_off(vq);
+	spin_lock_bh(&vq->q.lock);
+	virtio_poll_interrupted(&vq->q);
 	pvblk_look(vq, &done, false);
 	/* This may queue us again, if callbacks are wanted and lose a race. */
-	if (vq->inflight)
+	if (vq->q.inflight)
 		wake = pvblk_watch(vq);
-	spin_unlock_bh(&vq->lock);
+	spin_unlock_bh(&vq->q.lock);
 
 	pvblk_finish(&done);
 	if (wake)
@@ -334,11 +333,11 @@ int pvblk_iopoll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *iob)
 	unsigned int n;
 
 	local_bh_disable();
-	spin_lock(&vq->lock);
+	spin_lock(&vq->q.lock);
 	n = pvblk_look(vq, &done, true);
-	vq->stats.polls++;
-	vq->stats.hits += !!n;
-	spin_unlock(&vq->lock);
+	vq->q.stats.polls++;
+	vq->q.stats.hits += !!n;
+	spin_unlock(&vq->q.lock);
 	pvblk_finish(&done);
 	local_bh_enable();
 	return n;
@@ -354,12 +353,12 @@ static bool look_for_late(struct pvblk_vq *vq, struct pvblk_req *r)
 	bool lost;
 
 	local_bh_disable();
-	spin_lock(&vq->lock);
+	spin_lock(&vq->q.lock);
 	lost = r->lost;
 	r->lost = false;
 	if (!lost && !READ_ONCE(vq->dev->dead))
 		pvblk_look(vq, &done, false);
-	spin_unlock(&vq->lock);
+	spin_unlock(&vq->q.lock);
 	pvblk_finish(&done);
 	local_bh_enable();
 	return lost;
@@ -367,9 +366,9 @@ static bool look_for_late(struct pvblk_vq *vq, struct pvblk_req *r)
 
 static void count_timeout(struct pvblk_vq *vq)
 {
-	spin_lock_bh(&vq->lock);
+	spin_lock_bh(&vq->q.lock);
 	vq->stats.timeouts++;
-	spin_unlock_bh(&vq->lock);
+	spin_unlock_bh(&vq->q.lock);
 }
 
 /* As often a late request is waited for while the device is removed: at 30 s, ten minutes. */
@@ -414,14 +413,14 @@ static enum blk_eh_timer_return pvblk_timeout(struct request *req)
 	if (blk_mq_rq_state(req) != MQ_RQ_IN_FLIGHT)
 		return BLK_EH_DONE;
 	count_timeout(vq);
-	if (virtqueue_is_broken(vq->vq) || (READ_ONCE(dev->removing) && is_given_up(dev, r))) {
+	if (virtqueue_is_broken(vq->q.vq) || (READ_ONCE(dev->removing) && is_given_up(dev, r))) {
 		queue_work(system_long_wq, &dev->fail_work);
 		return BLK_EH_RESET_TIMER;
 	}
 	dev_warn_ratelimited(&dev->vdev->dev, "queue %u: request %d not answered, still waiting\n",
 			     vq->index, req->tag);
 	if (!READ_ONCE(dev->dead))
-		virtqueue_notify(vq->vq);
+		virtqueue_notify(vq->q.vq);
 	return BLK_EH_RESET_TIMER;
 }
 
@@ -446,15 +445,15 @@ void pvblk_fail_work(struct work_struct *work)
 		struct pvblk_done done = {};
 
 		local_bh_disable();
-		spin_lock(&vq->lock);
-		while ((r = virtqueue_detach_unused_buf(vq->vq))) {
+		spin_lock(&vq->q.lock);
+		while ((r = virtqueue_detach_unused_buf(vq->q.vq))) {
 			r->status = VIRTIO_BLK_S_IOERR;
 			rq_list_add_tail(&done.list, blk_mq_rq_from_pdu(r));
-			vq->inflight--;
+			vq->q.inflight--;
 			vq->stats.completed++;
 		}
 		restart(vq, NULL);
-		spin_unlock(&vq->lock);
+		spin_unlock(&vq->q.lock);
 		pvblk_finish(&done);
 		local_bh_enable();
 	}

@@ -10,9 +10,9 @@
 #include <linux/sysfs.h>
 
 const char *const pvblk_mode_names[] = {
-	[PVBLK_IRQ] = "irq",
-	[PVBLK_ADAPTIVE] = "adaptive",
-	[PVBLK_BUSY] = "busy",
+	[VIRTIO_POLL_IRQ] = "irq",
+	[VIRTIO_POLL_ADAPTIVE] = "adaptive",
+	[VIRTIO_POLL_BUSY] = "busy",
 };
 
 static const char *const cache_types[] = { "write through", "write back" };
@@ -78,7 +78,7 @@ static const struct attribute_group disk_group = {
 
 static ssize_t mode_show(struct device *d, struct device_attribute *attr, char *buf)
 {
-	return sysfs_emit(buf, "%s\n", pvblk_mode_names[READ_ONCE(to_pvblk(d)->mode)]);
+	return sysfs_emit(buf, "%s\n", pvblk_mode_names[READ_ONCE(to_pvblk(d)->poll.mode)]);
 }
 
 /* What was learned was learned for another mode, or another limit. */
@@ -86,16 +86,11 @@ static void forget(struct pvblk_dev *dev)
 {
 	unsigned int i;
 
-	for (i = 0; i < dev->nr_vqs; i++) {
-		struct pvblk_vq *vq = &dev->vqs[i];
-
-		spin_lock_bh(&vq->lock);
-		vq->policy = (struct pvblk_policy) {};
-		spin_unlock_bh(&vq->lock);
-	}
+	for (i = 0; i < dev->nr_vqs; i++)
+		virtio_poll_forget(&dev->vqs[i].q);
 }
 
-/* Whoever looks next sees it: nothing has to stop for it. */
+/* Pollers read the mode afresh for each wait, so nothing has to stop. */
 static ssize_t mode_store(struct device *d, struct device_attribute *attr,
 			  const char *buf, size_t count)
 {
@@ -103,7 +98,7 @@ static ssize_t mode_store(struct device *d, struct device_attribute *attr,
 
 	if (m < 0)
 		return m;
-	WRITE_ONCE(to_pvblk(d)->mode, m);
+	WRITE_ONCE(to_pvblk(d)->poll.mode, m);
 	forget(to_pvblk(d));
 	return count;
 }
@@ -111,7 +106,7 @@ static DEVICE_ATTR_RW(mode);
 
 static ssize_t poll_max_us_show(struct device *d, struct device_attribute *attr, char *buf)
 {
-	return sysfs_emit(buf, "%u\n", READ_ONCE(to_pvblk(d)->poll_max_us));
+	return sysfs_emit(buf, "%u\n", READ_ONCE(to_pvblk(d)->poll.max_us));
 }
 
 static ssize_t poll_max_us_store(struct device *d, struct device_attribute *attr,
@@ -122,9 +117,9 @@ static ssize_t poll_max_us_store(struct device *d, struct device_attribute *attr
 
 	if (err)
 		return err;
-	if (us > PVBLK_POLL_MAX_US)
+	if (us > VIRTIO_POLL_MAX_US)
 		return -ERANGE;
-	WRITE_ONCE(to_pvblk(d)->poll_max_us, us);
+	WRITE_ONCE(to_pvblk(d)->poll.max_us, us);
 	forget(to_pvblk(d));
 	return count;
 }
@@ -151,16 +146,16 @@ static DEVICE_ATTR_RO(name)
 
 PVBLK_SHOW(submitted, vq->stats.submitted);
 PVBLK_SHOW(completed, vq->stats.completed);
-PVBLK_SHOW(polls, vq->stats.polls);
-PVBLK_SHOW(hits, vq->stats.hits);
-PVBLK_SHOW(sleeps, vq->stats.sleeps);
-PVBLK_SHOW(crowded, vq->stats.crowded);
-PVBLK_SHOW(interrupts, vq->stats.interrupts);
+PVBLK_SHOW(polls, vq->q.stats.polls);
+PVBLK_SHOW(hits, vq->q.stats.hits);
+PVBLK_SHOW(sleeps, vq->q.stats.sleeps);
+PVBLK_SHOW(crowded, vq->q.stats.crowded);
+PVBLK_SHOW(interrupts, vq->q.stats.interrupts);
 PVBLK_SHOW(kicks_sent, vq->stats.kicks_sent);
 PVBLK_SHOW(kicks_saved, vq->stats.kicks_saved);
 PVBLK_SHOW(timeouts, vq->stats.timeouts);
-PVBLK_SHOW(inflight, vq->inflight);
-PVBLK_SHOW(wait_ns, vq->policy.wait_ns);
+PVBLK_SHOW(inflight, vq->q.inflight);
+PVBLK_SHOW(wait_ns, vq->q.policy.wait_ns);
 
 static struct attribute *pvblk_attrs[] = {
 	&dev_attr_mode.attr,

@@ -71,24 +71,12 @@ DECLARE_EVENT_CLASS(virtio_pvblk_queue,
 	TP_fast_assign(
 		__assign_str(device);
 		__entry->queue = vq->index;
-		__entry->inflight = READ_ONCE(vq->inflight);
-		__entry->wait_ns = READ_ONCE(vq->policy.wait_ns);
+		__entry->inflight = READ_ONCE(vq->q.inflight);
+		__entry->wait_ns = READ_ONCE(vq->q.policy.wait_ns);
 	),
 	TP_printk("%s queue=%u inflight=%u wait_ns=%llu", __get_str(device),
 		  __entry->queue, __entry->inflight, __entry->wait_ns)
 );
-
-/* A poller takes the queue on. */
-DEFINE_EVENT(virtio_pvblk_queue, virtio_pvblk_poll,
-	TP_PROTO(const struct pvblk_vq *vq), TP_ARGS(vq));
-
-/* The poller hands it over to interrupts: a long wait, the mode, or its CPU goes. */
-DEFINE_EVENT(virtio_pvblk_queue, virtio_pvblk_sleep,
-	TP_PROTO(const struct pvblk_vq *vq), TP_ARGS(vq));
-
-/* Interrupts take it from the poller, which got no CPU time. */
-DEFINE_EVENT(virtio_pvblk_queue, virtio_pvblk_crowded,
-	TP_PROTO(const struct pvblk_vq *vq), TP_ARGS(vq));
 
 /* The device interrupted. */
 DEFINE_EVENT(virtio_pvblk_queue, virtio_pvblk_interrupt,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * When polling for a completion pays off.  Nothing in here touches a device, a
- * clock or a lock, so that it can be tested by itself (virtio_pvblk_test.c).
+ * clock or a lock, so that it can be tested by itself (policy_test.c).
  *
  * What is learned is the *wait*: the time from when a queue began to wait (its
  * first request went out, or its last completion came in) to the completion
@@ -13,59 +13,59 @@
  * each 16th wait is polled through, of twice as many each time that was in vain,
  * up to 1,024, and of half as many each time it paid.  What such a try measured
  * replaces what was known.  Where some waits are short and more are not, polling
- * begins and ends again with each lucky try; that costs at most a few of
- * poll_max_us in 16 waits that are longer, and only time that nobody wants.
+ * begins and ends again with each lucky try; that costs at most a few times
+ * @max_ns in 16 waits that are longer, and the CPU would have idled then.
  */
-#ifndef _PVBLK_POLICY_H
-#define _PVBLK_POLICY_H
+#ifndef _LINUX_VIRTIO_POLL_POLICY_H
+#define _LINUX_VIRTIO_POLL_POLICY_H
 
 #include <linux/minmax.h>
 #include <linux/types.h>
 
 /* A new wait counts for an eighth of what is known. */
-#define PVBLK_LEARN_SHIFT	3
-#define PVBLK_TRY_AFTER		16	/* waits, of which the last is polled */
-#define PVBLK_TRY_SHIFT		6	/* at most so often doubled */
+#define VIRTIO_POLL_LEARN_SHIFT	3
+#define VIRTIO_POLL_TRY_AFTER		16	/* waits, of which the last is polled */
+#define VIRTIO_POLL_TRY_SHIFT		6	/* at most so often doubled */
 
 /**
- * struct pvblk_policy - what a queue knows about its device
+ * struct virtio_poll_policy - what a queue knows about its device
  * @wait_ns: the smoothed wait, 0 while nothing is known
  * @slept: waits left to interrupts since polling paid, or was tried
  * @try_shift: how often more it was tried in vain than it paid
  */
-struct pvblk_policy {
+struct virtio_poll_policy {
 	u64 wait_ns;
 	unsigned int slept;
 	unsigned int try_shift;
 };
 
 /**
- * pvblk_policy_pays - whether the next wait is expected to be short enough
+ * virtio_poll_policy_pays - whether the next wait is expected to be short enough
  * @p: the queue's knowledge
  * @max_ns: the longest wait that is polled through
  *
- * A queue that knows nothing yet polls: the first I/O after loading, or after
- * the mode or poll_max_us was written, is as fast as it can be.
+ * A queue that knows nothing yet polls: its first wait, and the first after
+ * virtio_poll_forget(), is as short as it can be.
  */
-static inline bool pvblk_policy_pays(const struct pvblk_policy *p, u64 max_ns)
+static inline bool virtio_poll_policy_pays(const struct virtio_poll_policy *p, u64 max_ns)
 {
 	return max_ns && p->wait_ns <= max_ns;
 }
 
 /**
- * pvblk_policy_gave_up - a wait was polled through in part, and was longer
+ * virtio_poll_policy_gave_up - a wait was polled through in part, and was longer
  * @p: the queue's knowledge
  * @max_ns: the longest wait that is polled through
  */
-static inline void pvblk_policy_gave_up(struct pvblk_policy *p, u64 max_ns)
+static inline void virtio_poll_policy_gave_up(struct virtio_poll_policy *p, u64 max_ns)
 {
 	/* Else it was no try, but a wait of another kind than usual. */
-	if (!pvblk_policy_pays(p, max_ns) && p->try_shift < PVBLK_TRY_SHIFT)
+	if (!virtio_poll_policy_pays(p, max_ns) && p->try_shift < VIRTIO_POLL_TRY_SHIFT)
 		p->try_shift++;
 }
 
 /**
- * pvblk_policy_learn - a wait has ended
+ * virtio_poll_policy_learn - a wait has ended
  * @p: the queue's knowledge
  * @ns: how long it took
  * @max_ns: the longest wait that is polled through
@@ -74,14 +74,15 @@ static inline void pvblk_policy_gave_up(struct pvblk_policy *p, u64 max_ns)
  * One wait of a second (a host that was paused) must not switch polling off
  * for the next forty, so what is far out of reach counts as four times @max_ns.
  */
-static inline void pvblk_policy_learn(struct pvblk_policy *p, u64 ns, u64 max_ns, bool polled)
+static inline void virtio_poll_policy_learn(struct virtio_poll_policy *p, u64 ns, u64 max_ns,
+					    bool polled)
 {
-	bool try = !pvblk_policy_pays(p, max_ns);
+	bool try = !virtio_poll_policy_pays(p, max_ns);
 	bool paid = polled && ns <= max_ns;
 
 	ns = clamp(ns, 1ULL, max(4 * max_ns, 1ULL));
 	if (polled && !paid)
-		pvblk_policy_gave_up(p, max_ns);
+		virtio_poll_policy_gave_up(p, max_ns);
 	if (paid)
 		p->slept = 0;
 	if (paid && try && p->try_shift)
@@ -89,13 +90,13 @@ static inline void pvblk_policy_learn(struct pvblk_policy *p, u64 ns, u64 max_ns
 	if (!p->wait_ns || (paid && try))
 		p->wait_ns = ns;
 	else if (ns >= p->wait_ns)
-		p->wait_ns += (ns - p->wait_ns) >> PVBLK_LEARN_SHIFT;
+		p->wait_ns += (ns - p->wait_ns) >> VIRTIO_POLL_LEARN_SHIFT;
 	else
-		p->wait_ns -= max((p->wait_ns - ns) >> PVBLK_LEARN_SHIFT, 1ULL);
+		p->wait_ns -= max((p->wait_ns - ns) >> VIRTIO_POLL_LEARN_SHIFT, 1ULL);
 }
 
 /**
- * pvblk_policy_polls - whether to poll through the wait that begins
+ * virtio_poll_policy_polls - whether to poll through the wait that begins
  * @p: the queue's knowledge
  * @max_ns: the longest wait that is polled through
  *
@@ -103,29 +104,29 @@ static inline void pvblk_policy_learn(struct pvblk_policy *p, u64 ns, u64 max_ns
  *
  * Return: true if it is expected to pay, or if it is to be tried.
  */
-static inline bool pvblk_policy_polls(struct pvblk_policy *p, u64 max_ns)
+static inline bool virtio_poll_policy_polls(struct virtio_poll_policy *p, u64 max_ns)
 {
-	if (pvblk_policy_pays(p, max_ns))
+	if (virtio_poll_policy_pays(p, max_ns))
 		return true;
-	if (!max_ns || ++p->slept < PVBLK_TRY_AFTER << p->try_shift)
+	if (!max_ns || ++p->slept < VIRTIO_POLL_TRY_AFTER << p->try_shift)
 		return false;
 	p->slept = 0;
 	return true;
 }
 
 /**
- * pvblk_policy_budget - how long to poll before giving up
+ * virtio_poll_policy_budget - how long to poll before giving up
  * @p: the queue's knowledge
  * @max_ns: the longest wait that is polled through
  *
  * Four times the usual wait covers the usual spread; a wait that outlasts it
  * is of another kind (a flush, a busy host) and is left to an interrupt.
  */
-static inline u64 pvblk_policy_budget(const struct pvblk_policy *p, u64 max_ns)
+static inline u64 virtio_poll_policy_budget(const struct virtio_poll_policy *p, u64 max_ns)
 {
 	if (!p->wait_ns)
 		return max_ns;
 	return min(4 * p->wait_ns, max_ns);
 }
 
-#endif /* _PVBLK_POLICY_H */
+#endif /* _LINUX_VIRTIO_POLL_POLICY_H */

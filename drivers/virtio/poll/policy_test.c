@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0
+/* KUnit tests of virtio_poll_policy.h. */
+#include <kunit/test.h>
+#include <linux/module.h>
+#include <linux/virtio_poll_policy.h>
+
+#define MAX_NS 200000ULL
+
+static void vpoll_learn_times(struct virtio_poll_policy *p, u64 ns, int times)
+{
+	while (times--)
+		virtio_poll_policy_learn(p, ns, MAX_NS, false);
+}
+
+/* How many waits are left to interrupts before one is polled through. */
+static int vpoll_waits_to_try(struct virtio_poll_policy *p)
+{
+	int n = 0;
+
+	while (n < 1 << 20 && !virtio_poll_policy_polls(p, MAX_NS))
+		n++;
+	return n;
+}
+
+static void vpoll_test_unknown_polls(struct kunit *test)
+{
+	struct virtio_poll_policy p = {};
+
+	KUNIT_EXPECT_TRUE(test, virtio_poll_policy_pays(&p, MAX_NS));
+	KUNIT_EXPECT_EQ(test, virtio_poll_policy_budget(&p, MAX_NS), MAX_NS);
+}
+
+static void vpoll_test_short_waits_poll(struct kunit *test)
+{
+	struct virtio_poll_policy p = {};
+
+	vpoll_learn_times(&p, 10000, 50);
+	KUNIT_EXPECT_EQ(test, p.wait_ns, 10000ULL);
+	KUNIT_EXPECT_TRUE(test, virtio_poll_policy_pays(&p, MAX_NS));
+	KUNIT_EXPECT_EQ(test, virtio_poll_policy_budget(&p, MAX_NS), 40000ULL);
+}
+
+static void vpoll_test_long_waits_sleep(struct kunit *test)
+{
+	struct virtio_poll_policy p = {};
+
+	vpoll_learn_times(&p, 10000, 50);
+	vpoll_learn_times(&p, 1000000, 1);
+	KUNIT_EXPECT_TRUE_MSG(test, virtio_poll_policy_pays(&p, MAX_NS),
+			      "one long wait is no reason");
+	vpoll_learn_times(&p, 1000000, 20);
+	KUNIT_EXPECT_FALSE(test, virtio_poll_policy_pays(&p, MAX_NS));
+	KUNIT_EXPECT_EQ(test, virtio_poll_policy_budget(&p, MAX_NS), MAX_NS);
+}
+
+static void vpoll_test_recovers(struct kunit *test)
+{
+	struct virtio_poll_policy p = {};
+
+	vpoll_learn_times(&p, 3600ULL * 1000 * 1000 * 1000, 100);
+	KUNIT_EXPECT_FALSE(test, virtio_poll_policy_pays(&p, MAX_NS));
+	vpoll_learn_times(&p, 10000, 20);
+	KUNIT_EXPECT_TRUE(test, virtio_poll_policy_pays(&p, MAX_NS));
+}
+
+/* Interrupts take long to arrive; the device itself would do. */
+static void vpoll_test_try_that_pays(struct kunit *test)
+{
+	struct virtio_poll_policy p = {};
+
+	vpoll_learn_times(&p, 600000, 50);
+	KUNIT_EXPECT_FALSE(test, virtio_poll_policy_pays(&p, MAX_NS));
+	KUNIT_EXPECT_EQ(test, vpoll_waits_to_try(&p), VIRTIO_POLL_TRY_AFTER - 1);
+	KUNIT_EXPECT_EQ(test, virtio_poll_policy_budget(&p, MAX_NS), MAX_NS);
+	virtio_poll_policy_learn(&p, 50000, MAX_NS, true);
+	KUNIT_EXPECT_EQ(test, p.wait_ns, 50000ULL);
+	KUNIT_EXPECT_TRUE(test, virtio_poll_policy_pays(&p, MAX_NS));
+}
+
+static void vpoll_test_tries_in_vain_become_rare(struct kunit *test)
+{
+	struct virtio_poll_policy p = {};
+
+	vpoll_learn_times(&p, 600000, 50);
+	for (int i = 0; i <= VIRTIO_POLL_TRY_SHIFT + 2; i++) {
+		KUNIT_EXPECT_EQ(test, vpoll_waits_to_try(&p),
+				(VIRTIO_POLL_TRY_AFTER << min(i, VIRTIO_POLL_TRY_SHIFT)) - 1);
+		virtio_poll_policy_gave_up(&p, MAX_NS);
+		vpoll_learn_times(&p, 600000, 1);
+	}
+	virtio_poll_policy_learn(&p, 50000, MAX_NS, true);
+	KUNIT_EXPECT_EQ(test, p.try_shift, VIRTIO_POLL_TRY_SHIFT - 1U);
+	KUNIT_EXPECT_EQ(test, p.slept, 0U);
+}
+
+/* Noticed by a poller that got the CPU too late. */
+static void vpoll_test_late_try_is_in_vain(struct kunit *test)
+{
+	struct virtio_poll_policy p = {};
+
+	vpoll_learn_times(&p, 600000, 50);
+	vpoll_waits_to_try(&p);
+	virtio_poll_policy_learn(&p, 600000, MAX_NS, true);
+	KUNIT_EXPECT_FALSE(test, virtio_poll_policy_pays(&p, MAX_NS));
+	KUNIT_EXPECT_EQ(test, p.try_shift, 1U);
+}
+
+/* Half of the tries pay, and all that follows is slow. */
+static void vpoll_test_lucky_tries_do_not_keep_it_polling(struct kunit *test)
+{
+	struct virtio_poll_policy p = {};
+	unsigned int polled = 0, waits = 0;
+
+	while (waits < 10000) {
+		bool try = !virtio_poll_policy_pays(&p, MAX_NS);
+
+		waits++;
+		if (!virtio_poll_policy_polls(&p, MAX_NS)) {
+			vpoll_learn_times(&p, 800000, 1);
+			continue;
+		}
+		polled++;
+		if (try && waits % 2) {
+			virtio_poll_policy_learn(&p, 50000, MAX_NS, true);
+			continue;
+		}
+		virtio_poll_policy_gave_up(&p, MAX_NS);
+		vpoll_learn_times(&p, 800000, 1);
+	}
+	/* A try and the few waits after it, in 16 at most. */
+	KUNIT_EXPECT_LT(test, polled, waits / 4);
+}
+
+static void vpoll_test_one_miss_is_no_try(struct kunit *test)
+{
+	struct virtio_poll_policy p = {};
+
+	vpoll_learn_times(&p, 10000, 50);
+	virtio_poll_policy_gave_up(&p, MAX_NS);
+	KUNIT_EXPECT_EQ(test, p.try_shift, 0U);
+}
+
+static void vpoll_test_extremes(struct kunit *test)
+{
+	struct virtio_poll_policy p = {};
+
+	KUNIT_EXPECT_FALSE_MSG(test, virtio_poll_policy_polls(&p, 0), "nor for the first wait");
+	virtio_poll_policy_learn(&p, 0, 0, true);
+	KUNIT_EXPECT_GT(test, p.wait_ns, 0ULL);
+	for (int i = 0; i < 5000; i++)
+		KUNIT_ASSERT_FALSE_MSG(test, virtio_poll_policy_polls(&p, 0),
+				       "no time to poll: never");
+	virtio_poll_policy_learn(&p, U64_MAX, MAX_NS, true);
+	KUNIT_EXPECT_LE(test, p.wait_ns, 4 * MAX_NS);
+	vpoll_learn_times(&p, 1, 1000);
+	KUNIT_EXPECT_EQ(test, p.wait_ns, 1ULL);
+}
+
+static struct kunit_case vpoll_policy_cases[] = {
+	KUNIT_CASE(vpoll_test_unknown_polls),
+	KUNIT_CASE(vpoll_test_short_waits_poll),
+	KUNIT_CASE(vpoll_test_long_waits_sleep),
+	KUNIT_CASE(vpoll_test_recovers),
+	KUNIT_CASE(vpoll_test_try_that_pays),
+	KUNIT_CASE(vpoll_test_tries_in_vain_become_rare),
+	KUNIT_CASE(vpoll_test_late_try_is_in_vain),
+	KUNIT_CASE(vpoll_test_lucky_tries_do_not_keep_it_polling),
+	KUNIT_CASE(vpoll_test_one_miss_is_no_try),
+	KUNIT_CASE(vpoll_test_extremes),
+	{}
+};
+
+static struct kunit_suite vpoll_policy_suite = {
+	.name = "virtio_poll_policy",
+	.test_cases = vpoll_policy_cases,
+};
+
+kunit_test_suite(vpoll_policy_suite);
+
+MODULE_DESCRIPTION("KUnit tests of the polling policy of virtio_poll");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Polling of virtqueues in the guest, for drivers of any device.
+ *
+ * Ownership of a ring with requests in flight
+ * -------------------------------------------
+ * While a queue has requests in flight and its lock is free, it has at least one owner:
+ *
+ * - a poller has it (q->poller): the SCHED_IDLE thread of one CPU polls the ring whenever
+ *   that CPU has nothing better to do;
+ * - its callbacks are on (q->callbacks): the device will interrupt, and the driver's
+ *   callback starts the same work as ->later;
+ * - the work that ->later started is pending or running; it ends with virtio_poll_watch();
+ * - it has waiters (q->waiters): each is a task that polls the ring for its own answer, on
+ *   its CPU with preemption off.  It is counted under the lock in which its request went
+ *   into the ring.  As long as there are any, callbacks are off, and a poller that has
+ *   the queue drops it.
+ *
+ * Code that takes an owner away establishes another before it drops the lock.  A queue
+ * with nothing in flight needs none.
+ *
+ * Locking
+ * -------
+ * q->lock: the ring and all of struct virtio_poll_queue but @stats.interrupts.  The
+ *   driver takes it in process context or in softirqs, with bottom halves off, never in
+ *   hard interrupts.  The layer's timer, a softirq, only ever tries it: a driver whose
+ *   ring is used in process context may take locks inside that softirqs must not wait for.
+ * A CPU's list of queues: no lock.  It changes on that CPU only, with bottom halves off
+ *   and the queue's lock held.
+ */
+#ifndef _LINUX_VIRTIO_POLL_H
+#define _LINUX_VIRTIO_POLL_H
+
+#include <linux/list.h>
+#include <linux/lockdep_types.h>
+#include <linux/spinlock.h>
+#include <linux/types.h>
+#include <linux/virtio_poll_policy.h>
+
+/* The pollers treat a larger max_us as this one. */
+#define VIRTIO_POLL_MAX_US	1000000U
+
+struct task_struct;
+struct virtio_poller;
+struct virtio_poll_queue;
+struct virtqueue;
+
+enum virtio_poll_mode {
+	VIRTIO_POLL_IRQ,	/* never poll */
+	VIRTIO_POLL_ADAPTIVE,	/* poll while the waits are short */
+	VIRTIO_POLL_BUSY,	/* poll while anything is in flight */
+};
+
+/**
+ * struct virtio_poll_ops - what the layer asks a driver for
+ * @poll: poll the ring once, from the CPU's thread, with bottom halves off: take
+ *	q->lock; if virtio_poll_begin() says so, take what there is and call
+ *	virtio_poll_end(); drop the lock; complete
+ * @later: start a work that calls virtio_poll_interrupted(), takes what there is and
+ *	calls virtio_poll_watch() if there is more to come; called with or without q->lock,
+ *	also from a softirq
+ */
+struct virtio_poll_ops {
+	void (*poll)(struct virtio_poll_queue *q);
+	void (*later)(struct virtio_poll_queue *q);
+};
+
+/**
+ * struct virtio_poll_settings - how the queues of a device, or of a driver, are polled
+ * @mode: whether they are
+ * @max_us: in adaptive mode, the longest wait that is polled through, in microseconds
+ *
+ * Both may be written at any time.
+ */
+struct virtio_poll_settings {
+	enum virtio_poll_mode mode;
+	unsigned int max_us;
+};
+
+/* Written under the queue's lock, except interrupts. */
+struct virtio_poll_stats {
+	u64 polls;		/* of the ring, by a thread or virtio_pvblk's IOPOLL */
+	u64 hits;		/* ... that found something */
+	u64 found;		/* answers that a thread found */
+	u64 sleeps;		/* waits that a poller left to interrupts */
+	u64 crowded;		/* ... because its CPU was busy with other tasks */
+	u64 interrupts;		/* written by the driver's callback only */
+};
+
+/**
+ * struct virtio_poll_queue - a virtqueue that is polled
+ * @lock: see the top of this file
+ * @vq: the ring; NULL while there is none
+ * @ops: the driver's functions
+ * @settings: how to poll
+ * @inflight: requests in the ring; the driver counts them
+ * @callbacks: whether the device may interrupt
+ * @waiters: tasks that poll for their own answers; written by virtio_poll_waiter_*() only
+ * @poller: the poller that has it, or NULL
+ * @node: on that poller's list
+ * @policy: what is known about its waits
+ * @wait_start: local_clock() when the present wait began; 0: it is not measured.  The
+ *	driver may clear it where it says nothing about the device.
+ * @poll_start: the same, of this round of polling
+ * @stats: counters
+ */
+struct virtio_poll_queue {
+	spinlock_t lock;	/* see the top of this file */
+	struct virtqueue *vq;
+	const struct virtio_poll_ops *ops;
+	const struct virtio_poll_settings *settings;
+	unsigned int inflight;
+	bool callbacks;
+	unsigned int waiters;
+	struct virtio_poller *poller;
+	struct list_head node;
+	struct virtio_poll_policy policy;
+	u64 wait_start;
+	u64 poll_start;
+	struct virtio_poll_stats stats;
+};
+
+void __virtio_poll_init(struct virtio_poll_queue *q, const struct virtio_poll_ops *ops,
+			const struct virtio_poll_settings *settings, struct lock_class_key *key);
+void virtio_poll_ring(struct virtio_poll_queue *q, struct virtqueue *vq);
+void virtio_poll_release(struct virtio_poll_queue *q);
+void virtio_poll_forget(struct virtio_poll_queue *q);
+bool virtio_poll_cpu_wanted(struct virtio_poll_queue *q);
+struct task_struct *virtio_poll_watch(struct virtio_poll_queue *q);
+void virtio_poll_answered(struct virtio_poll_queue *q, bool polled);
+void virtio_poll_interrupted(struct virtio_poll_queue *q);
+bool virtio_poll_begin(struct virtio_poll_queue *q);
+void virtio_poll_end(struct virtio_poll_queue *q, unsigned int found);
+void virtio_poll_drop(struct virtio_poll_queue *q);
+void virtio_poll_waiter_add(struct virtio_poll_queue *q);
+void virtio_poll_waiter_del(struct virtio_poll_queue *q);
+
+/**
+ * virtio_poll_init - initialize a queue that has no ring yet
+ * @q: the queue, zeroed
+ * @ops: the driver's functions
+ * @settings: how to poll; they live as long as the queue
+ *
+ * Each caller's locks are a class of their own, because drivers take theirs in different
+ * contexts, and other locks inside.
+ */
+#define virtio_poll_init(q, ops, settings)				\
+do {									\
+	static struct lock_class_key __key;				\
+									\
+	__virtio_poll_init(q, ops, settings, &__key);			\
+} while (0)
+
+#endif /* _LINUX_VIRTIO_POLL_H */
