@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A virtio-fs device comes and goes.
+ *
+ * Its queues are up from probe to removal, unless the device breaks: then it is
+ * reset, everything in flight ends with -EIO, and each later request with -ENOTCONN.
+ * A mount outlives its device; the connection's reference keeps struct pvfs_dev.
+ */
+#include "pvfs.h"
+
+#include <linux/module.h>
+#include <linux/pci.h>
+#include <linux/rcupdate.h>
+#include <linux/slab.h>
+#include <linux/virtio_ring.h>
+
+/* See Locking in pvfs.h. */
+DEFINE_MUTEX(pvfs_mutex);
+static LIST_HEAD(pvfs_devs);
+
+static void pvfs_dev_free(struct kref *ref)
+{
+	struct pvfs_dev *dev = container_of(ref, struct pvfs_dev, ref);
+	unsigned int i;
+
+	pvfs_hiprio_free(dev);
+	for (i = 0; dev->queues && i < dev->nr_queues; i++)
+		pvfs_queue_free(&dev->queues[i]);
+	kfree(dev->queues);
+	kfree(dev->map);
+	kfree(dev);
+}
+
+void pvfs_dev_put(struct pvfs_dev *dev)
+{
+	kref_put(&dev->ref, pvfs_dev_free);
+}
+
+static struct pvfs_dev *pvfs_dev_find_locked(const char *tag)
+{
+	struct pvfs_dev *dev;
+
+	list_for_each_entry(dev, &pvfs_devs, node)
+		if (!strcmp(dev->tag, tag))
+			return dev;
+	return NULL;
+}
+
+/**
+ * pvfs_dev_find - the device with a tag
+ * @tag: the tag
+ *
+ * Return: the device with a reference for the caller, or NULL.
+ */
+struct pvfs_dev *pvfs_dev_find(const char *tag)
+{
+	struct pvfs_dev *dev;
+
+	mutex_lock(&pvfs_mutex);
+	dev = pvfs_dev_find_locked(tag);
+	if (dev)
+		kref_get(&dev->ref);
+	mutex_unlock(&pvfs_mutex);
+	return dev;
+}
+
+bool pvfs_dev_live(struct pvfs_dev *dev)
+{
+	lockdep_assert_held(&pvfs_mutex);
+	return dev->up && dev->queues[0].live;
+}
+
+/*
+ * Take everything back from a device.  One that is gone reads as all ones, and its
+ * transport would wait for the end of the reset for ever.  Should it come back, it must
+ * not write to memory that was taken from it.
+ */
+static void pvfs_reset(struct virtio_device *vdev)
+{
+	struct device *parent = vdev->dev.parent;
+
+	if (vdev->config->get_status(vdev) != 0xff)
+		virtio_reset_device(vdev);
+	else if (parent && dev_is_pci(parent))
+		pci_clear_master(to_pci_dev(parent));
+}
+
+/*
+ * No request after this, and none before it is left in flight.  After the grace period
+ * no caller polls and no one is about to kick; after the reset the device does not write
+ * to what was in flight.
+ */
+static void pvfs_stop(struct pvfs_dev *dev)
+{
+	unsigned int i;
+
+	lockdep_assert_held(&pvfs_mutex);
+	if (!pvfs_dev_live(dev))
+		return;
+	pvfs_hiprio_stop(dev);
+	for (i = 0; i < dev->nr_queues; i++)
+		pvfs_queue_stop(&dev->queues[i]);
+	synchronize_rcu();
+	pvfs_reset(dev->vdev);
+	pvfs_hiprio_empty(dev);
+	for (i = 0; i < dev->nr_queues; i++) {
+		pvfs_queue_empty(&dev->queues[i]);
+		virtio_poll_release(&dev->queues[i].poll);
+	}
+	/* Ends what waits for room in a ring, and tasks that wait to send. */
+	if (dev->fc)
+		fuse_abort_conn(dev->fc);
+}
+
+static void pvfs_down(struct pvfs_dev *dev)
+{
+	pvfs_stop(dev);
+	if (dev->up)
+		dev->vdev->config->del_vqs(dev->vdev);
+	else	/* It failed to come back from a suspend. */
+		pvfs_reset(dev->vdev);
+	dev->up = false;
+}
+
+static void pvfs_fail_work(struct work_struct *work)
+{
+	struct pvfs_dev *dev = container_of(work, struct pvfs_dev, fail_work);
+
+	mutex_lock(&pvfs_mutex);
+	if (pvfs_dev_live(dev)) {
+		dev_err(&dev->vdev->dev, "the device broke: all requests fail until pvfs is bound to it anew\n");
+		pvfs_stop(dev);
+	}
+	mutex_unlock(&pvfs_mutex);
+}
+
+static int pvfs_find_vqs(struct pvfs_dev *dev)
+{
+	struct irq_affinity desc = { .pre_vectors = 1 };
+	unsigned int i, n = dev->nr_queues + 1;
+	struct virtqueue_info *info;
+	struct virtqueue **vqs;
+	int err = -ENOMEM;
+
+	info = kcalloc(n, sizeof(*info), GFP_KERNEL);
+	vqs = kcalloc(n, sizeof(*vqs), GFP_KERNEL);
+	if (!info || !vqs)
+		goto out;
+	/* No callback: see hiprio.c. */
+	info[PVFS_HIPRIO].name = "hiprio";
+	for (i = 1; i < n; i++) {
+		info[i].name = dev->queues[i - 1].name;
+		info[i].callback = pvfs_queue_callback;
+	}
+	err = virtio_find_vqs(dev->vdev, n, vqs, info, &desc);
+	if (err)
+		goto out;
+	dev->hiprio.vq = vqs[PVFS_HIPRIO];
+	for (i = 1; i < n; i++)
+		virtio_poll_ring(&dev->queues[i - 1].poll, vqs[i]);
+	dev->up = true;
+out:
+	kfree(vqs);
+	kfree(info);
+	return err;
+}
+
+/* The CPUs of a queue are those that its interrupt goes to, if that is known. */
+static void pvfs_map_cpus(struct pvfs_dev *dev)
+{
+	struct virtio_device *vdev = dev->vdev;
+	const struct cpumask *mask;
+	unsigned int i, cpu;
+
+	for_each_possible_cpu(cpu)
+		dev->map[cpu] = cpu % dev->nr_queues;
+	for (i = 0; vdev->config->get_vq_affinity && i < dev->nr_queues; i++) {
+		mask = vdev->config->get_vq_affinity(vdev, i + 1);
+		if (!mask)
+			return;
+		for_each_cpu(cpu, mask)
+			dev->map[cpu] = i;
+	}
+}
+
+/* Rings may differ in size, but a request may go into any of them. */
+static int pvfs_size_rings(struct pvfs_dev *dev)
+{
+	unsigned int i;
+	int err;
+
+	dev->ring_size = UINT_MAX;
+	for (i = 0; i < dev->nr_queues; i++)
+		dev->ring_size = min(dev->ring_size,
+				     virtqueue_get_vring_size(dev->queues[i].poll.vq));
+	if (dev->ring_size < PVFS_RING_MIN) {
+		dev_err(&dev->vdev->dev, "rings of %u are too small\n", dev->ring_size);
+		return -EINVAL;
+	}
+	for (i = 0; i < dev->nr_queues; i++) {
+		err = pvfs_queue_alloc(&dev->queues[i]);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static int pvfs_up(struct pvfs_dev *dev)
+{
+	unsigned int i;
+	int err;
+
+	err = pvfs_find_vqs(dev);
+	if (err)
+		return err;
+	pvfs_map_cpus(dev);
+	err = pvfs_size_rings(dev);
+	if (err) {
+		pvfs_reset(dev->vdev);
+		dev->vdev->config->del_vqs(dev->vdev);
+		dev->up = false;
+		return err;
+	}
+	virtio_device_ready(dev->vdev);
+	pvfs_hiprio_start(dev);
+	for (i = 0; i < dev->nr_queues; i++)
+		pvfs_queue_start(&dev->queues[i]);
+	return 0;
+}
+
+static int pvfs_read_config(struct pvfs_dev *dev)
+{
+	u32 queues;
+
+	virtio_cread_bytes(dev->vdev, offsetof(struct virtio_fs_config, tag), dev->tag,
+			   PVFS_TAG_LEN);
+	virtio_cread_le(dev->vdev, struct virtio_fs_config, num_request_queues, &queues);
+	/* A line break would spoil sysfs, and mount(8)'s table. */
+	if (!dev->tag[0] || strchr(dev->tag, '\n') || !queues) {
+		dev_err(&dev->vdev->dev, "the device has no usable tag, or no queue\n");
+		return -EINVAL;
+	}
+	dev->nr_queues = min(queues, nr_cpu_ids);
+	return 0;
+}
+
+static int pvfs_alloc_queues(struct pvfs_dev *dev)
+{
+	unsigned int i;
+
+	dev->map = kcalloc(nr_cpu_ids, sizeof(*dev->map), GFP_KERNEL);
+	dev->queues = kcalloc(dev->nr_queues, sizeof(*dev->queues), GFP_KERNEL);
+	if (!dev->map || !dev->queues) {
+		kfree(dev->queues);
+		dev->queues = NULL;
+		return -ENOMEM;
+	}
+	for (i = 0; i < dev->nr_queues; i++) {
+		dev->queues[i].dev = dev;
+		dev->queues[i].index = i;
+		pvfs_queue_init(&dev->queues[i]);
+	}
+	return pvfs_hiprio_init(dev);
+}
+
+static int pvfs_add_dev(struct pvfs_dev *dev)
+{
+	int err = 0;
+
+	mutex_lock(&pvfs_mutex);
+	if (pvfs_dev_find_locked(dev->tag)) {
+		dev_err(&dev->vdev->dev, "another device has the tag %s\n", dev->tag);
+		err = -EEXIST;
+	} else {
+		err = pvfs_up(dev);
+	}
+	if (!err)
+		list_add_tail(&dev->node, &pvfs_devs);
+	mutex_unlock(&pvfs_mutex);
+	return err;
+}
+
+/*
+ * An indirect table would be an allocation for each request.  So requests take as many
+ * entries of the ring as they have segments.
+ */
+static int pvfs_validate(struct virtio_device *vdev)
+{
+	__virtio_clear_bit(vdev, VIRTIO_RING_F_INDIRECT_DESC);
+	return 0;
+}
+
+static int pvfs_probe(struct virtio_device *vdev)
+{
+	struct pvfs_dev *dev = kzalloc(sizeof(*dev), GFP_KERNEL);
+	int err;
+
+	if (!dev)
+		return -ENOMEM;
+	kref_init(&dev->ref);
+	INIT_LIST_HEAD(&dev->node);
+	INIT_WORK(&dev->fail_work, pvfs_fail_work);
+	dev->vdev = vdev;
+	vdev->priv = dev;
+
+	err = pvfs_read_config(dev);
+	if (!err)
+		err = pvfs_alloc_queues(dev);
+	if (!err)
+		err = pvfs_add_dev(dev);
+	if (err) {
+		vdev->priv = NULL;
+		pvfs_dev_put(dev);
+	}
+	return err;
+}
+
+static void pvfs_remove(struct virtio_device *vdev)
+{
+	struct pvfs_dev *dev = vdev->priv;
+
+	mutex_lock(&pvfs_mutex);
+	list_del_init(&dev->node);
+	pvfs_down(dev);
+	dev->vdev = NULL;
+	mutex_unlock(&pvfs_mutex);
+	cancel_work_sync(&dev->fail_work);
+	vdev->priv = NULL;
+	pvfs_dev_put(dev);
+}
+
+/* The device says that it can go on only after a reset. */
+static void pvfs_config_changed(struct virtio_device *vdev)
+{
+	struct pvfs_dev *dev = vdev->priv;
+
+	if (vdev->config->get_status(vdev) & VIRTIO_CONFIG_S_NEEDS_RESET)
+		queue_work(system_long_wq, &dev->fail_work);
+}
+
+#ifdef CONFIG_PM_SLEEP
+/* The server would have to keep what it knows of open files, and none says that it does. */
+static int pvfs_freeze(struct virtio_device *vdev)
+{
+	struct pvfs_dev *dev = vdev->priv;
+	int err = 0;
+
+	mutex_lock(&pvfs_mutex);
+	if (dev->fc) {
+		dev_err(&vdev->dev, "%s is mounted, so it cannot be suspended\n", dev->tag);
+		err = -EBUSY;
+	} else {
+		pvfs_down(dev);
+	}
+	mutex_unlock(&pvfs_mutex);
+	return err;
+}
+
+static int pvfs_restore(struct virtio_device *vdev)
+{
+	struct pvfs_dev *dev = vdev->priv;
+	int err;
+
+	mutex_lock(&pvfs_mutex);
+	err = pvfs_up(dev);
+	mutex_unlock(&pvfs_mutex);
+	return err;
+}
+#endif
+
+static const struct virtio_device_id pvfs_id_table[] = {
+	{ VIRTIO_ID_FS, VIRTIO_DEV_ANY_ID },
+	{}
+};
+
+struct virtio_driver pvfs_driver = {
+	.driver.name		= "pvfs",
+	.driver.dev_groups	= pvfs_groups,
+	.id_table		= pvfs_id_table,
+	.validate		= pvfs_validate,
+	.probe			= pvfs_probe,
+	.remove			= pvfs_remove,
+	.config_changed		= pvfs_config_changed,
+#ifdef CONFIG_PM_SLEEP
+	.freeze			= pvfs_freeze,
+	.restore		= pvfs_restore,
+#endif
+};

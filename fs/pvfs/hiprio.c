@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The hiprio queue: FORGET and INTERRUPT.
+ *
+ * No one waits for a FORGET, so its queue takes no interrupts at all: used
+ * entries are collected before new ones are added.  FORGETs gather for a tick, or
+ * until there are enough for a message, and cost one kick a message at most.  The
+ * core allocates what describes one together with the inode, so nothing is
+ * allocated here.  If all messages are under way, the work tries again a tick later.
+ *
+ * The core calls for INTERRUPT where a signal comes while a task waits for a reply.
+ * Only requests that wait for other processes, locks, are interrupted: on file
+ * systems of the host nothing else ends early for that, and not each server takes
+ * INTERRUPT kindly.  The request's slot is marked, and the work sends the message;
+ * a server that has not seen the request yet answers -EAGAIN, and is asked again.
+ */
+#include "pvfs.h"
+
+#include <linux/delay.h>
+#include <linux/slab.h>
+
+#define PVFS_DRAIN_MS	5000
+
+static struct pvfs_dev *pvfs_hiprio_dev(struct pvfs_hiprio *hp)
+{
+	return container_of(hp, struct pvfs_dev, hiprio);
+}
+
+/* Even, and no request queue's, see pvfs_request_fill(). */
+static u64 pvfs_hiprio_unique(struct pvfs_hiprio *hp)
+{
+	return ++hp->seq * (pvfs_hiprio_dev(hp)->nr_queues + 1) * 2;
+}
+
+static struct pvfs_hislot *pvfs_hislot_get(struct pvfs_hiprio *hp)
+{
+	unsigned int i;
+
+	for (i = 0; i < PVFS_HISLOTS; i++)
+		if (!hp->slots[i].busy)
+			return &hp->slots[i];
+	return NULL;
+}
+
+static int pvfs_hislot_send(struct pvfs_hiprio *hp, struct pvfs_hislot *s)
+{
+	struct scatterlist out, in, *sgs[] = { &out, &in };
+	int err;
+
+	/* Asked first, because virtqueue_add_sgs() kicks a device whose ring is full. */
+	if (hp->vq->num_free < 2)
+		return -ENOSPC;
+	sg_init_one(&out, &s->in, s->in.len);
+	if (s->is_interrupt) {
+		memset(&s->out, 0, sizeof(s->out));
+		sg_init_one(&in, &s->out, sizeof(s->out));
+	}
+	err = virtqueue_add_sgs(hp->vq, sgs, 1, s->is_interrupt, s, GFP_ATOMIC);
+	if (err)
+		return err;
+	s->busy = true;
+	hp->inflight++;
+	hp->interrupts += s->is_interrupt;
+	return 0;
+}
+
+/*
+ * The next few FORGETs as a message; returns how many.  The count in the message must not
+ * be read again, because the device may change it.
+ */
+static unsigned int pvfs_fill_forgets(struct pvfs_hiprio *hp, struct pvfs_hislot *s)
+{
+	unsigned int n = min(hp->waiting, hp->can_batch ? PVFS_FORGETS : 1);
+	struct fuse_forget_link *link = hp->first;
+	unsigned int i;
+
+	s->is_interrupt = false;
+	s->in = (struct fuse_in_header){ .unique = pvfs_hiprio_unique(hp) };
+	if (n == 1) {
+		s->in.opcode = FUSE_FORGET;
+		s->in.nodeid = link->forget_one.nodeid;
+		s->in.len = sizeof(s->in) + sizeof(s->forget);
+		s->forget.nlookup = link->forget_one.nlookup;
+		return 1;
+	}
+	s->in.opcode = FUSE_BATCH_FORGET;
+	s->in.len = sizeof(s->in) + sizeof(s->batch.head) + n * sizeof(s->batch.one[0]);
+	s->batch.head = (struct fuse_batch_forget_in){ .count = n };
+	for (i = 0; i < n; i++, link = link->next)
+		s->batch.one[i] = link->forget_one;
+	return n;
+}
+
+static void pvfs_drop_forgets(struct pvfs_hiprio *hp, unsigned int n)
+{
+	hp->waiting -= n;
+	while (n--) {
+		struct fuse_forget_link *link = hp->first;
+
+		hp->first = link->next;
+		kfree(link);
+	}
+	if (!hp->first)
+		hp->last = &hp->first;
+}
+
+static void pvfs_send_forgets(struct pvfs_hiprio *hp)
+{
+	struct pvfs_hislot *s;
+	unsigned int n;
+
+	while (hp->first && (s = pvfs_hislot_get(hp))) {
+		n = pvfs_fill_forgets(hp, s);
+		if (pvfs_hislot_send(hp, s))
+			return;
+		hp->forgets += n;
+		hp->forget_messages++;
+		pvfs_drop_forgets(hp, n);
+	}
+}
+
+/* A lock's request that is still in flight. */
+static struct pvfs_slot *pvfs_find_unique(struct pvfs_queue *q, u64 unique)
+{
+	struct pvfs_slot *slot;
+
+	list_for_each_entry(slot, &q->busy, node)
+		if (slot->unique == unique)
+			return slot;
+	return NULL;
+}
+
+static void pvfs_interrupt_answered(struct pvfs_hiprio *hp, struct pvfs_hislot *s,
+				    unsigned int written)
+{
+	struct pvfs_queue *q = &pvfs_hiprio_dev(hp)->queues[s->queue];
+	int error = READ_ONCE(s->out.error);
+	struct pvfs_slot *slot;
+
+	/* Mostly only the interrupted request is answered. */
+	if (written < sizeof(s->out))
+		return;
+	spin_lock_bh(&q->poll.lock);
+	slot = pvfs_find_unique(q, s->interrupt.unique);
+	if (slot && error == -EAGAIN) {
+		slot->interrupt = true;
+		WRITE_ONCE(hp->want_interrupt, true);
+	}
+	spin_unlock_bh(&q->poll.lock);
+}
+
+static void pvfs_hiprio_reap(struct pvfs_hiprio *hp)
+{
+	struct pvfs_hislot *s;
+	unsigned int written;
+
+	while (hp->inflight && (s = virtqueue_get_buf(hp->vq, &written))) {
+		hp->inflight--;
+		hp->interrupts -= s->is_interrupt;
+		if (s->is_interrupt)
+			pvfs_interrupt_answered(hp, s, written);
+		s->busy = false;
+	}
+	if (unlikely(hp->inflight && virtqueue_is_broken(hp->vq)))
+		queue_work(system_long_wq, &pvfs_hiprio_dev(hp)->fail_work);
+}
+
+/* Returns false if there is no room for it. */
+static bool pvfs_send_one_interrupt(struct pvfs_hiprio *hp, struct pvfs_queue *q,
+				    struct pvfs_slot *slot)
+{
+	struct pvfs_hislot *s = pvfs_hislot_get(hp);
+
+	if (!s)
+		return false;
+	s->is_interrupt = true;
+	s->queue = q->index;
+	s->in = (struct fuse_in_header){
+		.len = sizeof(s->in) + sizeof(s->interrupt),
+		.opcode = FUSE_INTERRUPT,
+		/* As the core has it for user space: that of the request, but odd. */
+		.unique = slot->unique | 1,
+	};
+	s->interrupt.unique = slot->unique;
+	if (pvfs_hislot_send(hp, s))
+		return false;
+	slot->interrupt = false;
+	hp->interrupts_sent++;
+	return true;
+}
+
+static void pvfs_send_interrupts_of(struct pvfs_hiprio *hp, struct pvfs_queue *q)
+{
+	struct pvfs_slot *slot;
+
+	spin_lock_bh(&q->poll.lock);
+	list_for_each_entry(slot, &q->busy, node) {
+		if (slot->interrupt && !pvfs_send_one_interrupt(hp, q, slot)) {
+			WRITE_ONCE(hp->want_interrupt, true);
+			break;
+		}
+	}
+	spin_unlock_bh(&q->poll.lock);
+}
+
+static void pvfs_send_interrupts(struct pvfs_hiprio *hp)
+{
+	struct pvfs_dev *dev = pvfs_hiprio_dev(hp);
+	unsigned int i;
+
+	if (!READ_ONCE(hp->want_interrupt))
+		return;
+	/* Cleared first: a slot that is marked meanwhile sets it again. */
+	WRITE_ONCE(hp->want_interrupt, false);
+	for (i = 0; i < dev->nr_queues; i++)
+		pvfs_send_interrupts_of(hp, &dev->queues[i]);
+}
+
+/* Under the lock: all that can be sent. */
+static bool pvfs_hiprio_run(struct pvfs_hiprio *hp)
+{
+	bool kick;
+
+	pvfs_hiprio_reap(hp);
+	pvfs_send_interrupts(hp);
+	pvfs_send_forgets(hp);
+	/* Answers to INTERRUPT have to be looked for. */
+	if (hp->first || hp->interrupts || READ_ONCE(hp->want_interrupt))
+		queue_delayed_work(pvfs_wq, &hp->work, 1);
+	kick = virtqueue_kick_prepare(hp->vq);
+	hp->kicks += kick;
+	return kick;
+}
+
+/* Preemption is off from the look at @live to the kick, see Locking in pvfs.h. */
+static void pvfs_hiprio_flush(struct pvfs_hiprio *hp)
+{
+	bool kick = false;
+
+	preempt_disable();
+	spin_lock(&hp->lock);
+	if (hp->live)
+		kick = pvfs_hiprio_run(hp);
+	spin_unlock(&hp->lock);
+	if (kick)
+		virtqueue_notify(hp->vq);
+	preempt_enable();
+}
+
+static void pvfs_hiprio_work(struct work_struct *work)
+{
+	pvfs_hiprio_flush(container_of(to_delayed_work(work), struct pvfs_hiprio, work));
+}
+
+/* The core has no more use for LINK; it is ours to free. */
+void pvfs_send_forget(struct fuse_iqueue *fiq, struct fuse_forget_link *link)
+{
+	struct pvfs_dev *dev = fiq->priv;
+	struct pvfs_hiprio *hp = &dev->hiprio;
+	bool enough = false;
+
+	link->next = NULL;
+	spin_lock(&hp->lock);
+	if (!hp->live) {
+		spin_unlock(&hp->lock);
+		kfree(link);
+		return;
+	}
+	hp->can_batch = container_of(fiq, struct fuse_conn, iq)->minor >= 16;
+	*hp->last = link;
+	hp->last = &link->next;
+	hp->waiting++;
+	enough = hp->waiting % PVFS_FORGETS == 0;
+	if (!enough)
+		queue_delayed_work(pvfs_wq, &hp->work, 1);
+	spin_unlock(&hp->lock);
+	if (enough)
+		pvfs_hiprio_flush(hp);
+}
+
+/**
+ * pvfs_hiprio_interrupt - a slot is marked to be interrupted
+ * @dev: the device; the lock of the slot's queue is held
+ */
+void pvfs_hiprio_interrupt(struct pvfs_dev *dev)
+{
+	WRITE_ONCE(dev->hiprio.want_interrupt, true);
+	mod_delayed_work(pvfs_wq, &dev->hiprio.work, 0);
+}
+
+/* The task that waits calls it, so the request stays. */
+void pvfs_send_interrupt(struct fuse_iqueue *fiq, struct fuse_req *req)
+{
+	struct pvfs_dev *dev = fiq->priv;
+	struct pvfs_slot *slot;
+	unsigned int i;
+
+	if (!pvfs_can_interrupt(req))
+		return;
+	for (i = 0; i < dev->nr_queues; i++) {
+		struct pvfs_queue *q = &dev->queues[i];
+
+		spin_lock_bh(&q->poll.lock);
+		list_for_each_entry(slot, &q->busy, node) {
+			if (slot->req != req)
+				continue;
+			slot->interrupt = true;
+			pvfs_hiprio_interrupt(dev);
+			break;
+		}
+		spin_unlock_bh(&q->poll.lock);
+	}
+}
+
+int pvfs_hiprio_init(struct pvfs_dev *dev)
+{
+	struct pvfs_hiprio *hp = &dev->hiprio;
+
+	spin_lock_init(&hp->lock);
+	INIT_DELAYED_WORK(&hp->work, pvfs_hiprio_work);
+	hp->last = &hp->first;
+	hp->slots = kcalloc(PVFS_HISLOTS, sizeof(*hp->slots), GFP_KERNEL);
+	return hp->slots ? 0 : -ENOMEM;
+}
+
+/**
+ * pvfs_hiprio_free - free what pvfs_hiprio_init() allocated
+ * @dev: the device, stopped for good
+ */
+void pvfs_hiprio_free(struct pvfs_dev *dev)
+{
+	struct pvfs_hiprio *hp = &dev->hiprio;
+
+	if (!hp->slots)
+		return;
+	cancel_delayed_work_sync(&hp->work);
+	pvfs_drop_forgets(hp, hp->waiting);
+	kfree(hp->slots);
+}
+
+void pvfs_hiprio_start(struct pvfs_dev *dev)
+{
+	struct pvfs_hiprio *hp = &dev->hiprio;
+
+	spin_lock(&hp->lock);
+	virtqueue_disable_cb(hp->vq);
+	hp->live = true;
+	spin_unlock(&hp->lock);
+}
+
+void pvfs_hiprio_stop(struct pvfs_dev *dev)
+{
+	struct pvfs_hiprio *hp = &dev->hiprio;
+
+	spin_lock(&hp->lock);
+	hp->live = false;
+	spin_unlock(&hp->lock);
+}
+
+/**
+ * pvfs_hiprio_empty - forget the messages that were in flight
+ * @dev: the device, stopped and reset
+ */
+void pvfs_hiprio_empty(struct pvfs_dev *dev)
+{
+	struct pvfs_hiprio *hp = &dev->hiprio;
+	struct pvfs_hislot *s;
+
+	spin_lock(&hp->lock);
+	while ((s = virtqueue_detach_unused_buf(hp->vq)))
+		s->busy = false;
+	hp->inflight = 0;
+	hp->interrupts = 0;
+	pvfs_drop_forgets(hp, hp->waiting);
+	spin_unlock(&hp->lock);
+}
+
+static bool pvfs_hiprio_idle(struct pvfs_hiprio *hp)
+{
+	bool idle;
+
+	spin_lock(&hp->lock);
+	idle = !hp->live || (!hp->first && !hp->inflight);
+	spin_unlock(&hp->lock);
+	return idle;
+}
+
+/**
+ * pvfs_hiprio_drain - wait until all FORGETs have arrived
+ * @dev: the device; there will be no more of them
+ *
+ * Before DESTROY: a FORGET that came after it would count for the next mount.
+ */
+void pvfs_hiprio_drain(struct pvfs_dev *dev)
+{
+	unsigned int ms;
+
+	for (ms = 0; ms < PVFS_DRAIN_MS; ms++) {
+		pvfs_hiprio_flush(&dev->hiprio);
+		if (pvfs_hiprio_idle(&dev->hiprio))
+			return;
+		usleep_range(500, 1000);
+	}
+	pr_warn("pvfs: %s takes no message from the hiprio queue\n", dev->tag);
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The file system type: options, superblock, and the connection's life.
+ *
+ * A device has one connection at most, and that one superblock (and others for
+ * submounts, which the core makes).  The connection holds a reference to the device.
+ */
+#include "pvfs.h"
+
+#include <linux/fs_context.h>
+#include <linux/fs_parser.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+
+/* An open file system context. */
+struct pvfs_context {
+	struct fuse_fs_context fuse;
+	enum pvfs_cache cache;
+	bool cache_given;
+};
+
+enum { PVFS_OPT_CACHE, PVFS_OPT_DAX };
+
+static const struct constant_table pvfs_cache_values[] = {
+	{ "none", PVFS_CACHE_NONE },
+	{ "auto", PVFS_CACHE_AUTO },
+	{}
+};
+
+static const struct constant_table pvfs_dax_values[] = {
+	{ "never", FUSE_DAX_NEVER },
+	{}
+};
+
+static const struct fs_parameter_spec pvfs_parameters[] = {
+	fsparam_enum("cache", PVFS_OPT_CACHE, pvfs_cache_values),
+	fsparam_enum("dax", PVFS_OPT_DAX, pvfs_dax_values),
+	{}
+};
+
+static int pvfs_parse_param(struct fs_context *fsc, struct fs_parameter *param)
+{
+	struct pvfs_context *ctx = fsc->fs_private;
+	struct fs_parse_result result;
+	int opt = fs_parse(fsc, pvfs_parameters, param, &result);
+
+	if (opt < 0)
+		return opt;
+	if (fsc->purpose == FS_CONTEXT_FOR_RECONFIGURE)
+		return invalfc(fsc, "%s= cannot be changed while mounted", param->key);
+	if (opt == PVFS_OPT_CACHE) {
+		ctx->cache = result.uint_32;
+		ctx->cache_given = true;
+	}
+	return 0;
+}
+
+static void pvfs_free_context(struct fs_context *fsc)
+{
+	kfree(fsc->fs_private);
+}
+
+static void pvfs_release(struct fuse_iqueue *fiq)
+{
+	pvfs_dev_put(fiq->priv);
+}
+
+static const struct fuse_iqueue_ops pvfs_iqueue_ops = {
+	.send_forget	= pvfs_send_forget,
+	.send_interrupt	= pvfs_send_interrupt,
+	.send_req	= pvfs_send_req,
+	.release	= pvfs_release,
+};
+
+static void pvfs_fuse_defaults(struct fuse_fs_context *fuse)
+{
+	fuse->rootmode = S_IFDIR;
+	fuse->default_permissions = 1;
+	fuse->allow_other = 1;
+	fuse->max_read = UINT_MAX;
+	fuse->blksize = 512;
+	fuse->destroy = true;
+	fuse->no_control = true;
+	fuse->no_force_umount = true;
+	fuse->dax_mode = FUSE_DAX_NEVER;
+}
+
+/* With pvfs_mutex, so that the device does not go, or another connection come. */
+static int pvfs_fill_super_locked(struct super_block *sb, struct pvfs_context *ctx)
+{
+	struct fuse_mount *fm = get_fuse_mount_super(sb);
+	struct pvfs_dev *dev = fm->fc->iq.priv;
+	int err;
+
+	if (!pvfs_dev_live(dev))
+		return -ENODEV;
+	pvfs_fuse_defaults(&ctx->fuse);
+	err = fuse_fill_super_common(sb, &ctx->fuse);
+	if (err)
+		return err;
+	dev->cache = ctx->cache;
+	dev->fc = fm->fc;
+	fuse_send_init(fm);
+	return 0;
+}
+
+static int pvfs_fill_super(struct super_block *sb, struct fs_context *fsc)
+{
+	int err;
+
+	mutex_lock(&pvfs_mutex);
+	err = pvfs_fill_super_locked(sb, fsc->fs_private);
+	mutex_unlock(&pvfs_mutex);
+	return err;
+}
+
+/* The last superblock goes, and nothing but FORGETs is in flight. */
+static void pvfs_conn_destroy(struct fuse_mount *fm)
+{
+	struct pvfs_dev *dev = fm->fc->iq.priv;
+
+	pvfs_hiprio_drain(dev);
+	fuse_conn_destroy(fm);
+	mutex_lock(&pvfs_mutex);
+	dev->fc = NULL;
+	mutex_unlock(&pvfs_mutex);
+}
+
+static void pvfs_kill_sb(struct super_block *sb)
+{
+	struct fuse_mount *fm = get_fuse_mount_super(sb);
+
+	/* A mount that failed early has no root. */
+	if (sb->s_root && fuse_mount_remove(fm))
+		pvfs_conn_destroy(fm);
+	kill_anon_super(sb);
+	fuse_mount_destroy(fm);
+}
+
+static int pvfs_same_device(struct super_block *sb, struct fs_context *fsc)
+{
+	struct fuse_mount *theirs = fsc->s_fs_info;
+
+	return get_fuse_conn_super(sb)->iq.priv == theirs->fc->iq.priv;
+}
+
+/* A connection to the device, whose reference it takes over. */
+static struct fuse_mount *pvfs_conn_new(struct fs_context *fsc, struct pvfs_dev *dev)
+{
+	struct fuse_conn *fc = kzalloc(sizeof(*fc), GFP_KERNEL);
+	struct fuse_mount *fm = kzalloc(sizeof(*fm), GFP_KERNEL);
+
+	if (!fc || !fm) {
+		kfree(fc);
+		kfree(fm);
+		pvfs_dev_put(dev);
+		return NULL;
+	}
+	fuse_conn_init(fc, fm, fsc->user_ns, &pvfs_iqueue_ops, dev);
+	fc->release = fuse_free_conn;
+	fc->delete_stale = true;
+	fc->auto_submounts = true;
+	fc->sync_fs = true;
+	fc->use_pages_for_kvec_io = true;
+	/* Two of the largest requests fit into a ring, so that small ones come in between. */
+	fc->max_pages_limit = min(fc->max_pages_limit, dev->ring_size / 2 - PVFS_SG_HEADERS);
+	/* For servers whose reply to INIT names no limit. */
+	fc->max_pages = min(fc->max_pages, fc->max_pages_limit);
+	return fm;
+}
+
+static int pvfs_get_super(struct fs_context *fsc, struct fuse_mount *fm)
+{
+	struct pvfs_context *ctx = fsc->fs_private;
+	struct super_block *sb;
+	int err = 0;
+
+	fsc->s_fs_info = fm;
+	sb = sget_fc(fsc, pvfs_same_device, set_anon_super_fc);
+	if (fsc->s_fs_info)
+		fuse_mount_destroy(fm);
+	if (IS_ERR(sb))
+		return PTR_ERR(sb);
+	if (!sb->s_root) {
+		err = pvfs_fill_super(sb, fsc);
+		if (!err)
+			sb->s_flags |= SB_ACTIVE;
+	} else if (ctx->cache_given) {
+		struct pvfs_dev *dev = get_fuse_conn_super(sb)->iq.priv;
+
+		if (dev->cache != ctx->cache) {
+			errorfc(fsc, "it is mounted with another cache=");
+			err = -EBUSY;
+		}
+	}
+	if (err) {
+		deactivate_locked_super(sb);
+		return err;
+	}
+	fsc->root = dget(sb->s_root);
+	return 0;
+}
+
+static int pvfs_get_tree(struct fs_context *fsc)
+{
+	struct pvfs_dev *dev;
+	struct fuse_mount *fm;
+
+	if (!fsc->source)
+		return invalfc(fsc, "No tag specified");
+	dev = pvfs_dev_find(fsc->source);
+	if (!dev) {
+		errorfc(fsc, "no device of pvfs has tag %s, see mount.pvfs", fsc->source);
+		return -ENODEV;
+	}
+	fm = pvfs_conn_new(fsc, dev);
+	return fm ? pvfs_get_super(fsc, fm) : -ENOMEM;
+}
+
+static const struct fs_context_operations pvfs_context_ops = {
+	.free		= pvfs_free_context,
+	.parse_param	= pvfs_parse_param,
+	.get_tree	= pvfs_get_tree,
+};
+
+static int pvfs_init_fs_context(struct fs_context *fsc)
+{
+	struct pvfs_context *ctx;
+
+	if (fsc->purpose == FS_CONTEXT_FOR_SUBMOUNT)
+		return fuse_init_fs_context_submount(fsc);
+	ctx = kzalloc(sizeof(*ctx), GFP_KERNEL);
+	if (!ctx)
+		return -ENOMEM;
+	fsc->fs_private = ctx;
+	fsc->ops = &pvfs_context_ops;
+	return 0;
+}
+
+struct file_system_type pvfs_type = {
+	.owner			= THIS_MODULE,
+	.name			= "pvfs",
+	.init_fs_context	= pvfs_init_fs_context,
+	.parameters		= pvfs_parameters,
+	.kill_sb		= pvfs_kill_sb,
+	.fs_flags		= FS_ALLOW_IDMAP,
+};

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * pvfs: virtio-fs on the kernel's FUSE core, with callers that poll.
+ *
+ * A queue is the virtqueue of some CPUs, its slots, and the virtio_poll queue that polls
+ * its ring.  A slot holds what the device reads and writes of one
+ * request besides pages: headers and arguments.  Everything on the way of a
+ * request that a caller waits for is allocated when the device is probed, but for
+ * the buffer of arguments larger than PVFS_BUF_SIZE (extended attributes, ACLs).
+ *
+ * Locking
+ * -------
+ * q->poll.lock: the ring of a request queue, its slots, @live, and its lists.
+ *   Taken with bottom halves off, as virtio_poll wants it.  Two queues share no lock.
+ * hp->lock: the same for the queue of FORGET and INTERRUPT.
+ * fiq->lock (FUSE's): requests that found a ring full (fiq->pending).
+ * Order: hp->lock, q->poll.lock, fiq->lock.  FUSE's bg_lock is outside all of them: the
+ *   core sends background requests with it held.  So nothing here ends such a request
+ *   on its way in.  All locks are taken in process context; only virtio_poll's timer, a
+ *   softirq, takes q->poll.lock elsewhere, and it only tries.
+ * pvfs_mutex: the list of devices, dev->fc, and bringing queues up and down.
+ *
+ * A virtqueue may be used where q->live was seen true under q->poll.lock, until preemption
+ * is on again: taking queues down clears @live and waits for an RCU grace period.
+ * virtio_poll may still turn callbacks on, until virtio_poll_release().
+ */
+#ifndef _PVFS_H
+#define _PVFS_H
+
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/scatterlist.h>
+#include <linux/spinlock.h>
+#include <linux/virtio.h>
+#include <linux/virtio_config.h>
+#include <linux/virtio_fs.h>
+#include <linux/virtio_poll.h>
+#include <linux/workqueue.h>
+
+#include "fuse_i.h"
+
+#define PVFS_HIPRIO		0	/* index of its virtqueue; requests follow */
+#define PVFS_VQ_NAME_LEN	16
+#define PVFS_TAG_LEN		sizeof_field(struct virtio_fs_config, tag)
+#define PVFS_POLL_MAX_US	100000U
+
+#define PVFS_SLOT_SIZE		1024
+#define PVFS_SLOTS_MAX		256
+/* Besides pages: what the device reads, and what it writes. */
+#define PVFS_SG_HEADERS		2
+#define PVFS_RING_MIN		8
+
+/* How many FORGETs fit into one message, and how many messages are under way. */
+#define PVFS_FORGETS		120
+#define PVFS_HISLOTS		16
+
+/* Which waits are alike: each class learns by itself. */
+enum pvfs_class {
+	PVFS_META,	/* names, attributes, opening and closing */
+	PVFS_SMALL,	/* data, up to PVFS_SMALL_MAX */
+	PVFS_LARGE,	/* data beyond that */
+	PVFS_SYNC,	/* may wait for the host's disk: fsync, fallocate, copies */
+	PVFS_CLASSES,
+	PVFS_NEVER = PVFS_CLASSES,	/* waits for other processes: locks */
+};
+
+#define PVFS_SMALL_MAX		32768U
+
+enum pvfs_cache {
+	PVFS_CACHE_NONE,	/* file data is not kept in this guest */
+	PVFS_CACHE_AUTO,	/* as the server says with each open */
+};
+
+struct pvfs_dev;
+
+/* On the stack of a caller that polls; written under q->poll.lock. */
+struct pvfs_wait {
+	bool done;
+};
+
+struct pvfs_slot {
+	struct list_head node;		/* on q->free or q->busy */
+	struct fuse_req *req;
+	struct pvfs_wait *wait;		/* whose caller polls, or NULL */
+	void *big;			/* instead of @buf, for large arguments */
+	u64 unique;
+	u64 start;			/* local_clock() when it was sent */
+	unsigned int in_size;		/* bytes in the buffer that the device reads */
+	unsigned int out_size;		/* bytes in the buffer that the device writes */
+	unsigned int out_pages;		/* bytes in pages that the device writes */
+	u8 class;
+	bool interrupt;			/* INTERRUPT is to be sent for it */
+	u8 buf[] __aligned(8);
+};
+
+#define PVFS_BUF_SIZE	(PVFS_SLOT_SIZE - offsetof(struct pvfs_slot, buf))
+
+/* All written under q->poll.lock. */
+struct pvfs_stats {
+	u64 requests;
+	u64 polled;		/* callers that polled, and had their reply from it */
+	u64 slept;		/* callers that polled, and had to leave before the reply came */
+	u64 unpolled;		/* callers that did not poll */
+	u64 kicks;
+	u64 kicks_saved;	/* the device said that it needs none */
+	u64 queued;		/* requests that found the ring full */
+	u64 bad_replies;	/* replies that were turned into EIO */
+};
+
+struct pvfs_queue {
+	struct virtio_poll_queue poll;
+	struct pvfs_dev *dev;
+	unsigned int index;
+	bool live;			/* the ring may be touched */
+	unsigned int endless;		/* requests in flight that wait for other processes */
+	u64 seq;
+
+	struct list_head free;
+	struct list_head busy;
+	struct list_head ended;		/* for @work to end */
+	struct list_head blocking;	/* for @block_work to end */
+	struct work_struct work;
+	struct work_struct block_work;
+
+	struct scatterlist *sg;
+	unsigned int nr_sg;
+	struct virtio_poll_policy policy[PVFS_CLASSES];
+	struct pvfs_stats stats;
+	char name[PVFS_VQ_NAME_LEN];
+} ____cacheline_aligned_in_smp;
+
+/* A message on the hiprio queue. */
+struct pvfs_hislot {
+	struct fuse_in_header in;
+	union {
+		struct fuse_forget_in forget;
+		struct fuse_interrupt_in interrupt;
+		struct {
+			struct fuse_batch_forget_in head;
+			struct fuse_forget_one one[PVFS_FORGETS];
+		} batch;
+	};
+	struct fuse_out_header out;	/* of INTERRUPT */
+	bool busy;
+	bool is_interrupt;
+	unsigned int queue;		/* of the request to interrupt */
+};
+
+struct pvfs_hiprio {
+	spinlock_t lock;		/* see the top of this file */
+	struct virtqueue *vq;
+	bool live;
+	bool can_batch;			/* the server knows BATCH_FORGET */
+	bool want_interrupt;		/* a slot's @interrupt is set, or was; no lock */
+	unsigned int inflight;
+	unsigned int interrupts;	/* ... of which INTERRUPT */
+	u64 seq;
+	struct fuse_forget_link *first;
+	struct fuse_forget_link **last;
+	unsigned int waiting;		/* how many there are from @first on */
+	struct delayed_work work;
+	struct pvfs_hislot *slots;
+	u64 forgets;
+	u64 forget_messages;
+	u64 interrupts_sent;
+	u64 kicks;
+};
+
+struct pvfs_dev {
+	struct kref ref;
+	struct list_head node;		/* on the list of devices */
+	struct virtio_device *vdev;	/* NULL once removed */
+	struct fuse_conn *fc;		/* while mounted */
+	enum pvfs_cache cache;		/* of that mount */
+	bool up;			/* it has virtqueues */
+	struct work_struct fail_work;
+	unsigned int *map;		/* CPU to index in @queues */
+	unsigned int ring_size;		/* of the smallest request ring */
+	unsigned int nr_queues;
+	struct pvfs_queue *queues;
+	struct pvfs_hiprio hiprio;
+	char tag[PVFS_TAG_LEN + 1];
+};
+
+/* main.c */
+extern struct workqueue_struct *pvfs_wq;
+
+/* mount.c */
+extern struct file_system_type pvfs_type;
+
+/* device.c */
+extern struct mutex pvfs_mutex;
+extern struct virtio_driver pvfs_driver;
+struct pvfs_dev *pvfs_dev_find(const char *tag);
+void pvfs_dev_put(struct pvfs_dev *dev);
+bool pvfs_dev_live(struct pvfs_dev *dev);
+
+/* queue.c: into the ring and out of it */
+void pvfs_queue_init(struct pvfs_queue *q);
+int pvfs_queue_alloc(struct pvfs_queue *q);
+void pvfs_queue_free(struct pvfs_queue *q);
+void pvfs_queue_start(struct pvfs_queue *q);
+void pvfs_queue_stop(struct pvfs_queue *q);
+void pvfs_queue_empty(struct pvfs_queue *q);
+void pvfs_queue_callback(struct virtqueue *vq);
+void pvfs_send_req(struct fuse_iqueue *fiq, struct fuse_req *req);
+unsigned int pvfs_collect(struct pvfs_queue *q, struct list_head *done, bool polled);
+void pvfs_end_list(struct list_head *done);
+
+/* request.c: between a request and a slot */
+void *pvfs_request_big(struct fuse_req *req, gfp_t gfp);
+void pvfs_request_fill(struct pvfs_queue *q, struct pvfs_slot *slot, struct fuse_req *req);
+unsigned int pvfs_request_map(struct pvfs_queue *q, struct pvfs_slot *slot,
+			      struct scatterlist *sgs[2], unsigned int *lists);
+void pvfs_request_reply(struct pvfs_queue *q, struct pvfs_slot *slot, unsigned int written);
+void pvfs_request_end(struct fuse_req *req);
+
+/* wait.c: callers that poll */
+extern struct virtio_poll_settings pvfs_poll_settings;
+extern const struct virtio_poll_ops pvfs_poll_ops;
+u64 pvfs_wait_begin(struct pvfs_queue *q, struct pvfs_slot *slot, struct pvfs_wait *wait);
+bool pvfs_wait_poll(struct pvfs_queue *q, struct pvfs_slot *slot, struct pvfs_wait *wait,
+		    u64 budget);
+void pvfs_wait_over(struct pvfs_queue *q, struct pvfs_slot *slot, u64 now);
+void pvfs_watch(struct pvfs_queue *q);
+
+/* hiprio.c: FORGET and INTERRUPT */
+int pvfs_hiprio_init(struct pvfs_dev *dev);
+void pvfs_hiprio_free(struct pvfs_dev *dev);
+void pvfs_hiprio_start(struct pvfs_dev *dev);
+void pvfs_hiprio_stop(struct pvfs_dev *dev);
+void pvfs_hiprio_empty(struct pvfs_dev *dev);
+void pvfs_hiprio_drain(struct pvfs_dev *dev);
+void pvfs_hiprio_interrupt(struct pvfs_dev *dev);
+void pvfs_send_forget(struct fuse_iqueue *fiq, struct fuse_forget_link *link);
+void pvfs_send_interrupt(struct fuse_iqueue *fiq, struct fuse_req *req);
+
+/* A lock may be waited for without end; servers end nothing else for an INTERRUPT. */
+static inline bool pvfs_can_interrupt(const struct fuse_req *req)
+{
+	return req->in.h.opcode == FUSE_SETLKW;
+}
+
+/* cache.c: which file data the core keeps */
+void pvfs_cache_ask(struct pvfs_dev *dev, struct fuse_req *req, void *args);
+void pvfs_cache_told(struct pvfs_dev *dev, struct fuse_req *req);
+
+/* sysfs.c */
+extern const struct attribute_group *pvfs_groups[];
+
+#endif /* _PVFS_H */

@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Requests into the ring and out of it.
+ *
+ * A request that finds the ring full, or others queued, goes to the tail of FUSE's
+ * own list of pending requests, where a fatal signal can still take it away.  The
+ * sender appends with its queue's lock held and then dispatches from the head while
+ * its ring has room; each task that takes replies from a ring dispatches, too.  So
+ * while the list is not empty, the ring of the last sender that appended is full, and
+ * its next reply has the list looked at again.
+ */
+#include "pvfs.h"
+
+#include <linux/sched/clock.h>
+#include <linux/slab.h>
+
+/* Of the caller's CPU; it may move on meanwhile. */
+static struct pvfs_queue *pvfs_this_queue(struct pvfs_dev *dev)
+{
+	return &dev->queues[dev->map[raw_smp_processor_id()]];
+}
+
+static void pvfs_slot_free(struct pvfs_queue *q, struct pvfs_slot *slot)
+{
+	kfree(slot->big);
+	slot->big = NULL;
+	slot->req = NULL;
+	slot->wait = NULL;
+	list_move(&slot->node, &q->free);
+}
+
+static int pvfs_slot_add(struct pvfs_queue *q, struct pvfs_slot *slot)
+{
+	struct scatterlist *sgs[2];
+	unsigned int n, lists;
+	int err;
+
+	n = pvfs_request_map(q, slot, sgs, &lists);
+	if (!n)
+		return -EIO;
+	/* Asked first, because virtqueue_add_sgs() kicks a device whose ring is full. */
+	if (q->poll.vq->num_free < n)
+		return q->poll.inflight ? -ENOSPC : -EIO;
+	err = virtqueue_add_sgs(q->poll.vq, sgs, 1, lists - 1, slot, GFP_ATOMIC);
+	/* No room to bounce it: there will be some when others are done. */
+	return err == -ENOMEM && q->poll.inflight ? -ENOSPC : err;
+}
+
+/*
+ * Put a request into the ring.  BIG is the slot's from then on.  The request may be
+ * answered as soon as the lock is dropped.
+ */
+static struct pvfs_slot *pvfs_add(struct pvfs_queue *q, struct fuse_req *req, void *big)
+{
+	struct pvfs_slot *slot = list_first_entry_or_null(&q->free, struct pvfs_slot, node);
+	int err;
+
+	if (!slot)
+		return ERR_PTR(-ENOSPC);
+	slot->big = big;
+	pvfs_request_fill(q, slot, req);
+	err = pvfs_slot_add(q, slot);
+	if (unlikely(err)) {
+		slot->big = NULL;
+		slot->req = NULL;
+		return ERR_PTR(err);
+	}
+	list_move_tail(&slot->node, &q->busy);
+	q->poll.inflight++;
+	q->endless += slot->class == PVFS_NEVER;
+	q->stats.requests++;
+	slot->start = local_clock();
+	clear_bit(FR_PENDING, &req->flags);
+	set_bit(FR_SENT, &req->flags);
+	/* Pairs with the barrier in request_wait_answer(): one of us sees the other. */
+	smp_mb__after_atomic();
+	if (unlikely(test_bit(FR_INTERRUPTED, &req->flags)) && pvfs_can_interrupt(req)) {
+		slot->interrupt = true;
+		pvfs_hiprio_interrupt(q->dev);
+	}
+	return slot;
+}
+
+/* For @work to end: the request has not been sent, or its caller must not end it. */
+static void pvfs_end_later(struct pvfs_queue *q, struct fuse_req *req)
+{
+	lockdep_assert_held(&q->poll.lock);
+	list_add_tail(&req->list, &q->ended);
+	queue_work(pvfs_wq, &q->work);
+}
+
+/* Send the first pending request; false: there is none, or no room. */
+static bool pvfs_dispatch_one(struct pvfs_queue *q, struct fuse_iqueue *fiq)
+{
+	struct pvfs_slot *slot;
+	struct fuse_req *req;
+	void *big;
+
+	req = list_first_entry_or_null(&fiq->pending, struct fuse_req, list);
+	if (!req)
+		return false;
+	big = pvfs_request_big(req, GFP_ATOMIC);
+	slot = IS_ERR(big) ? big : pvfs_add(q, req, big);
+	if (slot == ERR_PTR(-ENOSPC)) {
+		kfree(big);
+		return false;
+	}
+	list_del_init(&req->list);
+	if (IS_ERR(slot)) {
+		if (!IS_ERR(big))
+			kfree(big);
+		clear_bit(FR_PENDING, &req->flags);
+		req->out.h.error = PTR_ERR(slot);
+		pvfs_end_later(q, req);
+	}
+	return true;
+}
+
+/* Send pending requests while there is room. */
+static void pvfs_dispatch(struct pvfs_queue *q, struct fuse_iqueue *fiq)
+{
+	lockdep_assert_held(&q->poll.lock);
+	if (list_empty(&fiq->pending))
+		return;
+	spin_lock(&fiq->lock);
+	while (pvfs_dispatch_one(q, fiq))
+		;
+	spin_unlock(&fiq->lock);
+	/* Under the lock, because few come here. */
+	virtqueue_kick(q->poll.vq);
+}
+
+static int pvfs_append(struct pvfs_queue *q, struct fuse_iqueue *fiq, struct fuse_req *req)
+{
+	int err = 0;
+
+	spin_lock(&fiq->lock);
+	if (fiq->connected)
+		list_add_tail(&req->list, &fiq->pending);
+	else
+		err = -ENOTCONN;
+	spin_unlock(&fiq->lock);
+	if (!err) {
+		q->stats.queued++;
+		pvfs_dispatch(q, fiq);
+	}
+	return err;
+}
+
+/* An error on the way in.  A background request's sender holds what its end needs. */
+static void pvfs_refuse(struct pvfs_queue *q, struct fuse_req *req, int err)
+{
+	clear_bit(FR_PENDING, &req->flags);
+	req->out.h.error = err;
+	if (!test_bit(FR_BACKGROUND, &req->flags)) {
+		fuse_request_end(req);
+		return;
+	}
+	spin_lock_bh(&q->poll.lock);
+	pvfs_end_later(q, req);
+	spin_unlock_bh(&q->poll.lock);
+}
+
+/* Into the ring, or behind what waits for it: then it returns NULL, and has not used BIG. */
+static struct pvfs_slot *pvfs_publish(struct pvfs_queue *q, struct fuse_iqueue *fiq,
+				      struct fuse_req *req, void *big)
+{
+	struct pvfs_slot *slot = ERR_PTR(-ENOSPC);
+
+	if (unlikely(!q->live))
+		return ERR_PTR(-ENOTCONN);
+	if (likely(list_empty(&fiq->pending)))
+		slot = pvfs_add(q, req, big);
+	if (likely(slot != ERR_PTR(-ENOSPC)))
+		return slot;
+	return ERR_PTR(pvfs_append(q, fiq, req));
+}
+
+/* Under the queue's lock; counts either way. */
+static bool pvfs_kick_prepare(struct pvfs_queue *q)
+{
+	bool kick = virtqueue_kick_prepare(q->poll.vq);
+
+	q->stats.kicks += kick;
+	q->stats.kicks_saved += !kick;
+	return kick;
+}
+
+/**
+ * pvfs_send_req - send a request
+ * @fiq: of the connection
+ * @req: the request
+ *
+ * The core calls this for a request that a caller waits for in that caller, with no
+ * spin lock held; here the caller also polls for the reply.  A request that is finished
+ * when this returns never sleeps.  Background requests come with bg_lock held.
+ */
+void pvfs_send_req(struct fuse_iqueue *fiq, struct fuse_req *req)
+{
+	struct pvfs_dev *dev = fiq->priv;
+	struct pvfs_queue *q = pvfs_this_queue(dev);
+	bool sync = !test_bit(FR_BACKGROUND, &req->flags);
+	struct pvfs_wait wait = {};
+	struct pvfs_slot *slot;
+	bool kick = false;
+	u64 budget = 0;
+	void *big;
+
+	big = pvfs_request_big(req, sync ? GFP_KERNEL : GFP_ATOMIC);
+	if (IS_ERR(big)) {
+		pvfs_refuse(q, req, PTR_ERR(big));
+		return;
+	}
+	/* Until the poll and the kick are over, see Locking in pvfs.h and wait.c. */
+	preempt_disable();
+	spin_lock_bh(&q->poll.lock);
+	slot = pvfs_publish(q, fiq, req, big);
+	if (!IS_ERR(slot)) {
+		if (slot && sync)
+			budget = pvfs_wait_begin(q, slot, &wait);
+		pvfs_watch(q);
+		kick = pvfs_kick_prepare(q);
+	}
+	spin_unlock_bh(&q->poll.lock);
+	if (kick)
+		virtqueue_notify(q->poll.vq);
+	if (budget && !pvfs_wait_poll(q, slot, &wait, budget))
+		budget = 0;
+	preempt_enable();
+	if (budget)
+		pvfs_request_end(req);
+	if (IS_ERR_OR_NULL(slot))
+		kfree(big);
+	if (IS_ERR(slot))
+		pvfs_refuse(q, req, PTR_ERR(slot));
+}
+
+/* A caller that polls is told; every other request goes where its end belongs. */
+static void pvfs_slot_done(struct pvfs_queue *q, struct pvfs_slot *slot, struct list_head *done)
+{
+	struct pvfs_wait *wait = slot->wait;
+	struct fuse_req *req = slot->req;
+
+	pvfs_slot_free(q, slot);
+	q->poll.inflight--;
+	q->endless -= slot->class == PVFS_NEVER;
+	clear_bit(FR_SENT, &req->flags);
+	if (wait) {
+		virtio_poll_waiter_del(&q->poll);
+		q->stats.polled++;
+		/*
+		 * Pairs with pvfs_wait_done().  From here on the caller may end the request,
+		 * and @wait is gone.
+		 */
+		smp_store_release(&wait->done, true);
+	} else if (!test_bit(FR_ASYNC, &req->flags) && !test_bit(FR_BACKGROUND, &req->flags)) {
+		list_add_tail(&req->list, done);
+	} else if (req->args->may_block) {
+		list_add_tail(&req->list, &q->blocking);
+		queue_work(pvfs_wq, &q->block_work);
+	} else {
+		pvfs_end_later(q, req);
+	}
+}
+
+/**
+ * pvfs_collect - take replies from a ring
+ * @q: the queue, locked and live
+ * @done: where to put requests that the caller is to end by pvfs_end_list()
+ * @polled: whether it is polled, and not looked at after an interrupt
+ *
+ * Requests with a function to call at their end are left to the queue's work, because
+ * that function may sleep, or want locks that the caller's task holds.
+ *
+ * Return: how many replies there were.
+ */
+unsigned int pvfs_collect(struct pvfs_queue *q, struct list_head *done, bool polled)
+{
+	struct fuse_iqueue *fiq = NULL;
+	unsigned int written, n = 0;
+	struct pvfs_slot *slot;
+	u64 now = 0;
+
+	lockdep_assert_held(&q->poll.lock);
+	while (q->poll.inflight && (slot = virtqueue_get_buf(q->poll.vq, &written))) {
+		if (!fiq)
+			now = local_clock();
+		fiq = &slot->req->fm->fc->iq;
+		pvfs_request_reply(q, slot, written);
+		pvfs_wait_over(q, slot, now);
+		pvfs_slot_done(q, slot, done);
+		n++;
+	}
+	if (n) {
+		virtio_poll_answered(&q->poll, polled);
+		if (q->poll.inflight == q->endless)
+			q->poll.wait_start = 0;
+		pvfs_dispatch(q, fiq);
+	}
+	/* It used what it was never given: nothing will be answered any more. */
+	if (unlikely(q->poll.inflight && virtqueue_is_broken(q->poll.vq)))
+		queue_work(system_long_wq, &q->dev->fail_work);
+	return n;
+}
+
+/**
+ * pvfs_end_list - end requests that pvfs_collect() left to its caller
+ * @done: the requests; no lock is held
+ */
+void pvfs_end_list(struct list_head *done)
+{
+	struct fuse_req *req, *next;
+
+	list_for_each_entry_safe(req, next, done, list) {
+		list_del_init(&req->list);
+		pvfs_request_end(req);
+	}
+}
+
+/* After an interrupt, or when there are requests to end. */
+static void pvfs_queue_work(struct work_struct *work)
+{
+	struct pvfs_queue *q = container_of(work, struct pvfs_queue, work);
+	LIST_HEAD(done);
+
+	spin_lock_bh(&q->poll.lock);
+	/* A caller that polls takes what there is. */
+	if (q->live && !q->poll.waiters) {
+		virtio_poll_interrupted(&q->poll);
+		pvfs_collect(q, &done, false);
+		pvfs_watch(q);
+	}
+	list_splice_tail_init(&q->ended, &done);
+	spin_unlock_bh(&q->poll.lock);
+	pvfs_end_list(&done);
+}
+
+/*
+ * The end of direct reads into user memory dirties pages, and may sleep for a page's
+ * lock, which the end of another request may have to drop.  So these have a work of
+ * their own.
+ */
+static void pvfs_block_work(struct work_struct *work)
+{
+	struct pvfs_queue *q = container_of(work, struct pvfs_queue, block_work);
+	LIST_HEAD(done);
+
+	spin_lock_bh(&q->poll.lock);
+	list_splice_tail_init(&q->blocking, &done);
+	spin_unlock_bh(&q->poll.lock);
+	pvfs_end_list(&done);
+}
+
+/* The interrupt; it leaves the ring alone. */
+void pvfs_queue_callback(struct virtqueue *vq)
+{
+	struct pvfs_dev *dev = vq->vdev->priv;
+	struct pvfs_queue *q = &dev->queues[vq->index - 1];
+
+	WRITE_ONCE(q->poll.stats.interrupts, q->poll.stats.interrupts + 1);
+	queue_work(pvfs_wq, &q->work);
+}
+
+/**
+ * pvfs_queue_init - at probe, before there are virtqueues
+ * @q: the queue, zeroed; @q->dev and @q->index are set
+ */
+void pvfs_queue_init(struct pvfs_queue *q)
+{
+	virtio_poll_init(&q->poll, &pvfs_poll_ops, &pvfs_poll_settings);
+	INIT_LIST_HEAD(&q->free);
+	INIT_LIST_HEAD(&q->busy);
+	INIT_LIST_HEAD(&q->ended);
+	INIT_LIST_HEAD(&q->blocking);
+	INIT_WORK(&q->work, pvfs_queue_work);
+	INIT_WORK(&q->block_work, pvfs_block_work);
+	snprintf(q->name, sizeof(q->name), "requests.%u", q->index);
+}
+
+/**
+ * pvfs_queue_alloc - slots and scatter list for a ring
+ * @q: the queue, with its virtqueue
+ *
+ * Return: 0 or -ENOMEM; the caller calls pvfs_queue_free() either way.
+ */
+int pvfs_queue_alloc(struct pvfs_queue *q)
+{
+	unsigned int ring = virtqueue_get_vring_size(q->poll.vq);
+	unsigned int i, slots = min(ring / PVFS_SG_HEADERS, PVFS_SLOTS_MAX);
+
+	if (q->sg)
+		return 0;
+	q->nr_sg = min(ring, PVFS_SG_HEADERS + FUSE_MAX_MAX_PAGES);
+	q->sg = kcalloc(q->nr_sg, sizeof(*q->sg), GFP_KERNEL);
+	if (!q->sg)
+		return -ENOMEM;
+	sg_init_table(q->sg, q->nr_sg);
+	for (i = 0; i < slots; i++) {
+		struct pvfs_slot *slot = kzalloc(PVFS_SLOT_SIZE, GFP_KERNEL);
+
+		if (!slot)
+			return -ENOMEM;
+		list_add(&slot->node, &q->free);
+	}
+	return 0;
+}
+
+/**
+ * pvfs_queue_free - free what pvfs_queue_alloc() allocated
+ * @q: the queue; nothing is in flight, and no one uses it any more
+ */
+void pvfs_queue_free(struct pvfs_queue *q)
+{
+	struct pvfs_slot *slot, *next;
+
+	flush_work(&q->work);
+	flush_work(&q->block_work);
+	list_for_each_entry_safe(slot, next, &q->free, node)
+		kfree(slot);
+	kfree(q->sg);
+}
+
+/**
+ * pvfs_queue_start - requests may come
+ * @q: the queue, with a fresh ring
+ */
+void pvfs_queue_start(struct pvfs_queue *q)
+{
+	spin_lock_bh(&q->poll.lock);
+	q->live = true;
+	spin_unlock_bh(&q->poll.lock);
+}
+
+/**
+ * pvfs_queue_stop - requests are refused from now on, and callers stop polling
+ * @q: the queue
+ *
+ * The ring may be in use until an RCU grace period has passed.
+ */
+void pvfs_queue_stop(struct pvfs_queue *q)
+{
+	spin_lock_bh(&q->poll.lock);
+	q->live = false;
+	spin_unlock_bh(&q->poll.lock);
+}
+
+/**
+ * pvfs_queue_empty - end with -EIO what was in flight
+ * @q: the queue, stopped; the device was reset
+ */
+void pvfs_queue_empty(struct pvfs_queue *q)
+{
+	struct pvfs_slot *slot;
+
+	spin_lock_bh(&q->poll.lock);
+	while ((slot = virtqueue_detach_unused_buf(q->poll.vq))) {
+		struct fuse_req *req = slot->req;
+
+		pvfs_slot_free(q, slot);
+		q->poll.inflight--;
+		q->endless -= slot->class == PVFS_NEVER;
+		clear_bit(FR_SENT, &req->flags);
+		req->out.h.error = -EIO;
+		pvfs_end_later(q, req);
+	}
+	spin_unlock_bh(&q->poll.lock);
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Between a request of the FUSE core and a slot.
+ *
+ * The buffer of a slot holds the header and the arguments that the device reads,
+ * and behind them, aligned, the header and the arguments that it writes.  So a
+ * request without pages takes two descriptors.  Arguments are copied, because the
+ * core has them on stacks, which cannot be mapped for a device.
+ *
+ * The device is not trusted with lengths: a reply is copied only as far as the device
+ * says that it wrote, and as far as the core asked for it.
+ */
+#include "pvfs.h"
+
+#include <linux/highmem.h>
+#include <linux/slab.h>
+
+/* Pages that lie side by side become one descriptor, up to this size. */
+#define PVFS_SEGMENT_MAX	SZ_64K
+
+static unsigned int pvfs_in_size(const struct fuse_args *args)
+{
+	return sizeof(struct fuse_in_header) +
+	       fuse_len_args(args->in_numargs - args->in_pages, (struct fuse_arg *)args->in_args);
+}
+
+static unsigned int pvfs_out_size(struct fuse_req *req)
+{
+	struct fuse_args *args = req->args;
+
+	if (!test_bit(FR_ISREPLY, &req->flags))
+		return 0;
+	return sizeof(struct fuse_out_header) +
+	       fuse_len_args(args->out_numargs - args->out_pages, args->out_args);
+}
+
+/**
+ * pvfs_request_big - the buffer of a request whose arguments do not fit into a slot
+ * @req: the request
+ * @gfp: how to allocate it
+ *
+ * Return: the buffer, NULL if the slot's own will do, or an ERR_PTR().
+ */
+void *pvfs_request_big(struct fuse_req *req, gfp_t gfp)
+{
+	size_t size = ALIGN(pvfs_in_size(req->args), 8) + pvfs_out_size(req);
+	void *big;
+
+	if (likely(size <= PVFS_BUF_SIZE))
+		return NULL;
+	/* Zeroed, so that a short reply does not show what was there before. */
+	big = kzalloc(size, gfp);
+	return big ?: ERR_PTR(-ENOMEM);
+}
+
+static enum pvfs_class pvfs_data_class(unsigned int size)
+{
+	return size <= PVFS_SMALL_MAX ? PVFS_SMALL : PVFS_LARGE;
+}
+
+static enum pvfs_class pvfs_request_class(struct fuse_req *req)
+{
+	struct fuse_args *args = req->args;
+
+	if (test_bit(FR_BACKGROUND, &req->flags) || !test_bit(FR_ISREPLY, &req->flags))
+		return PVFS_NEVER;
+	switch (args->opcode) {
+	case FUSE_READ:
+		return pvfs_data_class(args->out_args[args->out_numargs - 1].size);
+	case FUSE_WRITE:
+		return pvfs_data_class(args->in_args[args->in_numargs - 1].size);
+	case FUSE_FSYNC:
+	case FUSE_FSYNCDIR:
+	case FUSE_SYNCFS:
+	case FUSE_FALLOCATE:
+	case FUSE_COPY_FILE_RANGE:
+	case FUSE_IOCTL:
+		return PVFS_SYNC;
+	case FUSE_SETLKW:
+		return PVFS_NEVER;
+	default:
+		return PVFS_META;
+	}
+}
+
+static void *pvfs_slot_in(struct pvfs_slot *slot)
+{
+	return slot->big ?: slot->buf;
+}
+
+static void *pvfs_slot_out(struct pvfs_slot *slot)
+{
+	return pvfs_slot_in(slot) + ALIGN(slot->in_size, 8);
+}
+
+/**
+ * pvfs_request_fill - copy into a slot all that the device reads, but for pages
+ * @q: the queue, locked
+ * @slot: a free slot of it; @slot->big is set
+ * @req: the request
+ */
+void pvfs_request_fill(struct pvfs_queue *q, struct pvfs_slot *slot, struct fuse_req *req)
+{
+	struct fuse_args *args = req->args;
+	unsigned int i, n = args->in_numargs - args->in_pages;
+	void *to = pvfs_slot_in(slot);
+
+	/* Unique among all queues without a lock that they share, even, and never 0. */
+	slot->unique = (++q->seq * (q->dev->nr_queues + 1) + q->index + 1) * 2;
+	req->in.h.unique = slot->unique;
+	slot->req = req;
+	slot->wait = NULL;
+	slot->interrupt = false;
+	slot->class = pvfs_request_class(req);
+	slot->in_size = pvfs_in_size(args);
+	slot->out_size = pvfs_out_size(req);
+	slot->out_pages = slot->out_size && args->out_pages ?
+			  args->out_args[args->out_numargs - 1].size : 0;
+
+	memcpy(to, &req->in.h, sizeof(req->in.h));
+	to += sizeof(req->in.h);
+	for (i = 0; i < n; i++) {
+		memcpy(to, args->in_args[i].value, args->in_args[i].size);
+		to += args->in_args[i].size;
+	}
+	pvfs_cache_ask(q->dev, req, pvfs_slot_in(slot) + sizeof(req->in.h));
+	/* A reply that the device did not write must not look like one. */
+	if (slot->out_size)
+		memset(pvfs_slot_out(slot), 0, sizeof(struct fuse_out_header));
+}
+
+static struct page *pvfs_page(struct fuse_args_pages *ap, unsigned int i, unsigned int *offset,
+			      unsigned int *length)
+{
+	if (ap->uses_folios) {
+		*offset = ap->folio_descs[i].offset;
+		*length = ap->folio_descs[i].length;
+		return folio_page(ap->folios[i], 0);
+	}
+	*offset = ap->descs[i].offset;
+	*length = ap->descs[i].length;
+	return ap->pages[i];
+}
+
+static unsigned int pvfs_page_count(const struct fuse_args_pages *ap)
+{
+	return ap->uses_folios ? ap->num_folios : ap->num_pages;
+}
+
+/* Returns the last entry used. */
+static struct scatterlist *pvfs_map_pages(struct scatterlist *sg, struct fuse_args *args,
+					  unsigned int left)
+{
+	struct fuse_args_pages *ap = container_of(args, typeof(*ap), args);
+	unsigned int i, offset, length;
+	phys_addr_t end = 0;
+
+	for (i = 0; i < pvfs_page_count(ap) && left; i++) {
+		struct page *page = pvfs_page(ap, i, &offset, &length);
+		phys_addr_t start = page_to_phys(page) + offset;
+
+		length = min(length, left);
+		left -= length;
+		if (end && start == end && sg->length + length <= PVFS_SEGMENT_MAX) {
+			sg->length += length;
+		} else {
+			sg++;
+			sg_unmark_end(sg);
+			sg_set_page(sg, page, length, offset);
+		}
+		end = start + length;
+	}
+	return sg;
+}
+
+/**
+ * pvfs_request_map - a filled slot as scatter lists
+ * @q: the queue, locked
+ * @slot: the slot
+ * @sgs: one list that the device reads, and one that it writes
+ * @lists: how many of the two there are
+ *
+ * The lists are in memory of the queue, and last until its lock is dropped.
+ *
+ * Return: how many entries they have; 0: more than a ring holds.
+ */
+unsigned int pvfs_request_map(struct pvfs_queue *q, struct pvfs_slot *slot,
+			      struct scatterlist *sgs[2], unsigned int *lists)
+{
+	struct fuse_args *args = slot->req->args;
+	struct fuse_args_pages *ap = container_of(args, typeof(*ap), args);
+	struct scatterlist *sg = q->sg;
+
+	if ((args->in_pages || args->out_pages) &&
+	    pvfs_page_count(ap) > q->nr_sg - PVFS_SG_HEADERS)
+		return 0;
+	sgs[0] = sg;
+	*lists = 1;
+	sg_unmark_end(sg);
+	sg_set_buf(sg, pvfs_slot_in(slot), slot->in_size);
+	if (args->in_pages)
+		sg = pvfs_map_pages(sg, args, args->in_args[args->in_numargs - 1].size);
+	sg_mark_end(sg);
+	if (!slot->out_size)
+		return sg + 1 - q->sg;
+
+	sgs[1] = ++sg;
+	*lists = 2;
+	sg_unmark_end(sg);
+	sg_set_buf(sg, pvfs_slot_out(slot), slot->out_size);
+	if (slot->out_pages)
+		sg = pvfs_map_pages(sg, args, slot->out_pages);
+	sg_mark_end(sg);
+	return sg + 1 - q->sg;
+}
+
+/* The size of the last argument of a reply may be smaller than what was asked for. */
+static int pvfs_fit_last(struct fuse_args *args, unsigned int len)
+{
+	unsigned int asked = sizeof(struct fuse_out_header) +
+			     fuse_len_args(args->out_numargs, args->out_args);
+	struct fuse_arg *last;
+
+	if (len == asked)
+		return 0;
+	if (len > asked || !args->out_argvar)
+		return -EIO;
+	last = &args->out_args[args->out_numargs - 1];
+	if (asked - len > last->size)
+		return -EIO;
+	last->size -= asked - len;
+	return 0;
+}
+
+static void pvfs_copy_out(struct fuse_args *args, const void *from)
+{
+	unsigned int i, n = args->out_numargs - args->out_pages;
+
+	for (i = 0; i < n; i++) {
+		memcpy(args->out_args[i].value, from, args->out_args[i].size);
+		from += args->out_args[i].size;
+	}
+}
+
+static bool pvfs_header_good(const struct pvfs_slot *slot, const struct fuse_out_header *oh,
+			     unsigned int written)
+{
+	return written >= sizeof(*oh) && written <= slot->out_size + slot->out_pages &&
+	       oh->len >= sizeof(*oh) && oh->len <= written && oh->unique == slot->unique &&
+	       oh->error <= 0 && oh->error > -512 && (!oh->error || oh->len == sizeof(*oh));
+}
+
+/**
+ * pvfs_request_reply - take over the reply to the request of a slot
+ * @q: the queue, locked
+ * @slot: the slot; the device has given it back
+ * @written: how many bytes the device says that it wrote
+ *
+ * Leaves the result in the request.  A reply that is not one of FUSE's becomes -EIO.
+ */
+void pvfs_request_reply(struct pvfs_queue *q, struct pvfs_slot *slot, unsigned int written)
+{
+	struct fuse_req *req = slot->req;
+	struct fuse_out_header oh = {};
+
+	if (slot->out_size) {
+		/* Once: the device can write to it for as long as it likes. */
+		memcpy(&oh, pvfs_slot_out(slot), sizeof(oh));
+		if (!pvfs_header_good(slot, &oh, written) ||
+		    (!oh.error && pvfs_fit_last(req->args, oh.len))) {
+			q->stats.bad_replies++;
+			oh.error = -EIO;
+		}
+		if (!oh.error)
+			pvfs_copy_out(req->args, pvfs_slot_out(slot) + sizeof(oh));
+	}
+	req->out.h = oh;
+	if (!oh.error)
+		pvfs_cache_told(q->dev, req);
+}
+
+/* Zero the pages that a read did not fill because the file ended. */
+static void pvfs_zero_rest(struct fuse_args *args)
+{
+	struct fuse_args_pages *ap = container_of(args, typeof(*ap), args);
+	unsigned int got = args->out_args[args->out_numargs - 1].size;
+	unsigned int i, offset, length;
+
+	for (i = 0; i < pvfs_page_count(ap); i++) {
+		struct page *page = pvfs_page(ap, i, &offset, &length);
+
+		if (got < length)
+			memzero_page(page, offset + got, length - got);
+		got -= min(got, length);
+	}
+}
+
+/**
+ * pvfs_request_end - end a request that has its result
+ * @req: the request, which may be gone on return
+ */
+void pvfs_request_end(struct fuse_req *req)
+{
+	struct fuse_args *args = req->args;
+
+	if (args->out_pages && args->page_zeroing && !req->out.h.error)
+		pvfs_zero_rest(args);
+	fuse_request_end(req);
+}

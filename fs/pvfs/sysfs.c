@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * /sys/bus/virtio/devices/virtioN/pvfs/: the tag, and counters with a number for
+ * each queue.
+ */
+#include "pvfs.h"
+
+#include <linux/device.h>
+#include <linux/sysfs.h>
+
+static struct pvfs_dev *pvfs_of(struct device *d)
+{
+	return dev_to_virtio(d)->priv;
+}
+
+static ssize_t tag_show(struct device *d, struct device_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%s\n", pvfs_of(d)->tag);
+}
+static DEVICE_ATTR_RO(tag);
+
+static ssize_t cache_show(struct device *d, struct device_attribute *attr, char *buf)
+{
+	static const char *const names[] = { "none", "auto" };
+	struct pvfs_dev *dev = pvfs_of(d);
+	ssize_t n;
+
+	mutex_lock(&pvfs_mutex);
+	n = sysfs_emit(buf, "%s\n", dev->fc ? names[dev->cache] : "-");
+	mutex_unlock(&pvfs_mutex);
+	return n;
+}
+static DEVICE_ATTR_RO(cache);
+
+/* One number for each request queue. */
+#define PVFS_SHOW(name, value)							\
+static ssize_t name##_show(struct device *d, struct device_attribute *attr,	\
+			   char *buf)						\
+{										\
+	struct pvfs_dev *dev = pvfs_of(d);					\
+	unsigned int i;								\
+	int n = 0;								\
+										\
+	for (i = 0; i < dev->nr_queues; i++) {					\
+		struct pvfs_queue *q = &dev->queues[i];				\
+										\
+		n += sysfs_emit_at(buf, n, "%s%llu", i ? " " : "",		\
+				   (unsigned long long)READ_ONCE(value));	\
+	}									\
+	return n + sysfs_emit_at(buf, n, "\n");					\
+}										\
+static DEVICE_ATTR_RO(name)
+
+PVFS_SHOW(requests, q->stats.requests);
+PVFS_SHOW(polled, q->stats.polled);
+PVFS_SHOW(slept, q->stats.slept);
+PVFS_SHOW(unpolled, q->stats.unpolled);
+PVFS_SHOW(idle_polled, q->poll.stats.found);
+PVFS_SHOW(irq_fallbacks, q->poll.stats.sleeps);
+PVFS_SHOW(crowded, q->poll.stats.crowded);
+PVFS_SHOW(interrupts, q->poll.stats.interrupts);
+PVFS_SHOW(kicks, q->stats.kicks);
+PVFS_SHOW(kicks_saved, q->stats.kicks_saved);
+PVFS_SHOW(queued, q->stats.queued);
+PVFS_SHOW(bad_replies, q->stats.bad_replies);
+PVFS_SHOW(inflight, q->poll.inflight);
+
+/* Of the hiprio queue. */
+#define PVFS_SHOW_HIPRIO(name, value)						\
+static ssize_t name##_show(struct device *d, struct device_attribute *attr,	\
+			   char *buf)						\
+{										\
+	struct pvfs_hiprio *hp = &pvfs_of(d)->hiprio;				\
+										\
+	return sysfs_emit(buf, "%llu\n", READ_ONCE(value));			\
+}										\
+static DEVICE_ATTR_RO(name)
+
+PVFS_SHOW_HIPRIO(forgets, hp->forgets);
+PVFS_SHOW_HIPRIO(forget_messages, hp->forget_messages);
+PVFS_SHOW_HIPRIO(interrupts_sent, hp->interrupts_sent);
+PVFS_SHOW_HIPRIO(hiprio_kicks, hp->kicks);
+
+static struct attribute *pvfs_attrs[] = {
+	&dev_attr_tag.attr,
+	&dev_attr_cache.attr,
+	&dev_attr_requests.attr,
+	&dev_attr_polled.attr,
+	&dev_attr_slept.attr,
+	&dev_attr_unpolled.attr,
+	&dev_attr_idle_polled.attr,
+	&dev_attr_irq_fallbacks.attr,
+	&dev_attr_crowded.attr,
+	&dev_attr_interrupts.attr,
+	&dev_attr_kicks.attr,
+	&dev_attr_kicks_saved.attr,
+	&dev_attr_queued.attr,
+	&dev_attr_bad_replies.attr,
+	&dev_attr_inflight.attr,
+	&dev_attr_forgets.attr,
+	&dev_attr_forget_messages.attr,
+	&dev_attr_interrupts_sent.attr,
+	&dev_attr_hiprio_kicks.attr,
+	NULL,
+};
+
+static const struct attribute_group pvfs_group = {
+	.name = "pvfs",
+	.attrs = pvfs_attrs,
+};
+
+const struct attribute_group *pvfs_groups[] = {
+	&pvfs_group,
+	NULL,
+};
