@@ -9,6 +9,8 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
+use nix::sys::socket::{send, MsgFlags};
+
 /// Length of a message's header: request, flags, size.
 const HEADER: usize = 12;
 const SET_BACKEND_REQ_FD: u32 = 21;
@@ -16,7 +18,7 @@ const CONFIG_CHANGE: u32 = 2;
 /// Version 1, and no answer wanted.
 const FLAGS: u32 = 1;
 
-/// What is known of a message that nobody has read yet.
+/// What is known of a message before it is read.
 #[derive(Default)]
 pub struct Peeked {
     /// The request's number; 0 if not even the header is there.
@@ -41,6 +43,7 @@ pub fn peek(sock: &UnixStream) -> io::Result<Peeked> {
 /// Room for one descriptor's control message, aligned as the kernel wants it.
 type Control = [u64; 4];
 
+/// Not nix's recvmsg(): where descriptors do not fit, it hides the one that did.
 fn peek_message(sock: &UnixStream, with_fd: bool) -> io::Result<(u32, Option<OwnedFd>)> {
     let mut header = [0u8; HEADER];
     let mut control: Control = [0; 4];
@@ -55,7 +58,7 @@ fn peek_message(sock: &UnixStream, with_fd: bool) -> io::Result<(u32, Option<Own
     if with_fd {
         msg.msg_control = control.as_mut_ptr().cast();
         // Not CMSG_SPACE: its padding is room for a second descriptor, which the
-        // kernel would make for us and nobody would close.
+        // kernel would make for us, and which would stay open.
         // SAFETY: computes a length.
         msg.msg_controllen = unsafe { libc::CMSG_LEN(size_of::<RawFd>() as u32) } as usize;
     }
@@ -83,7 +86,7 @@ fn first_fd(msg: &libc::msghdr) -> Option<OwnedFd> {
         return None;
     }
     // SAFETY: the control message holds at least one descriptor, which the
-    // kernel has just made for us and nobody else knows.
+    // kernel has just made for us, and no other owns.
     unsafe {
         let fd = libc::CMSG_DATA(cmsg).cast::<RawFd>().read_unaligned();
         Some(OwnedFd::from_raw_fd(fd))
@@ -97,20 +100,11 @@ pub fn config_changed(channel: &impl AsRawFd) -> io::Result<()> {
     let mut message = [0u8; HEADER];
     message[..4].copy_from_slice(&CONFIG_CHANGE.to_ne_bytes());
     message[4..8].copy_from_slice(&FLAGS.to_ne_bytes());
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: `message` is valid for its length during the call.
-    let n = unsafe {
-        libc::send(
-            channel.as_raw_fd(),
-            message.as_ptr().cast(),
-            message.len(),
-            flags,
-        )
-    };
-    if n != HEADER as isize {
-        return Err(io::Error::last_os_error());
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+    match send(channel.as_raw_fd(), &message, flags)? {
+        HEADER => Ok(()),
+        _ => Err(io::ErrorKind::WriteZero.into()),
     }
-    Ok(())
 }
 
 #[cfg(test)]

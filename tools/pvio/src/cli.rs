@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::fscli::{self, FsArgs};
 use crate::kernel::PollMode;
 use crate::{host, run, uapi, vmm};
 
@@ -27,15 +28,17 @@ struct Cli {
 enum Command {
     /// Serve block devices and images to virtual machines
     Blk(Box<BlkArgs>),
-    /// Print what to give the virtual machine monitor to use a socket of 'pvio blk'
+    /// Serve a directory to virtual machines
+    Fs(Box<FsArgs>),
+    /// Print what to give the virtual machine monitor to use a socket of 'pvio blk' or 'pvio fs'
     Args(vmm::VmmArgs),
 }
 
-/// Who serves: which CPU, and how it waits.
+/// Where pvio polls from, and how the pollers wait.
 #[derive(Debug, Args)]
 pub struct PollArgs {
     /// CPUs to poll from (3 or 2,3 or 4-7), a kernel thread on each; vrings are spread over them
-    /// [default: the last CPU that is online]
+    /// [default: an isolated CPU if there is one, else any; the one that the fewest pvio poll from]
     #[arg(long, value_name = "N[,N...]")]
     pub poll_cpu: Option<CpuList>,
 
@@ -49,12 +52,12 @@ pub struct PollArgs {
 pub struct CpuList(pub Vec<u32>);
 
 impl std::str::FromStr for CpuList {
-    type Err = String;
+    type Err = crate::Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> crate::Result<Self> {
         host::parse_list(text)
             .map(Self)
-            .ok_or_else(|| format!("'{text}' is not a list of CPUs such as 3 or 2,3 or 4-7"))
+            .ok_or_else(|| format!("'{text}' is not a list of CPUs such as 3 or 2,3 or 4-7").into())
     }
 }
 
@@ -80,6 +83,13 @@ pub enum Cache {
     Writethrough,
 }
 
+/// The format of an image. The operator says it; its content is the guest's to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// the guest's bytes as they are
+    Raw,
+}
+
 /// How each disk is served; a --device may say otherwise.
 #[derive(Debug, Clone, Args)]
 pub struct DiskArgs {
@@ -91,9 +101,9 @@ pub struct DiskArgs {
     #[arg(long)]
     pub direct: bool,
 
-    /// Serve the bytes as they are, even if they look like a qcow2 image
-    #[arg(long)]
-    pub raw: bool,
+    /// The image's format; without it a name such as disk.qcow2 is refused
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub format: Option<Format>,
 
     /// Vrings the VMM may use, 1 to 64; it takes as many as it wants, usually one a vCPU
     #[arg(long, value_name = "N", default_value_t = uapi::MAX_VRINGS as u16,
@@ -147,9 +157,9 @@ pub struct DiskArgs {
 const EXAMPLES: &str = "\
 Examples:
   pvio blk --socket /run/pvio/vm1.sock --poll-cpu 3 /dev/nvme0n1
-  pvio blk --socket /run/pvio/vm1.sock --read-only base.img
+  pvio blk --socket /run/pvio/vm1.sock --read-only --format raw base.img
   pvio blk --poll-cpu 2,3 --device socket=/run/pvio/a.sock,path=/dev/vg/a \\
-           --device socket=/run/pvio/b.sock,path=/srv/b.img,read-only
+           --device socket=/run/pvio/b.sock,path=/srv/b.img,format=raw,read-only
   pvio args --socket /run/pvio/vm1.sock      # what QEMU has to be told
 
 The guest's memory must be shared (see 'pvio args'), and the modules vhost_poll and
@@ -177,7 +187,7 @@ pub struct BlkArgs {
     pub blk_file: Option<PathBuf>,
 
     /// One of several disks: socket=PATH or fd=N, path=DEVICE, and any of read-only, direct,
-    /// raw, pinned, bypass-scheduler, no-poll-queues, serial=, cache=, engine=, hctx=N:N..,
+    /// format=raw, pinned, bypass-scheduler, no-poll-queues, serial=, cache=, engine=, hctx=N:N..,
     /// num-queues=, queue-size=, weight=; a comma in a value is written twice
     #[arg(short, long, value_name = "KEY=VALUE,...")]
     pub device: Vec<String>,
@@ -224,11 +234,11 @@ pub struct Unit {
     pub args: DiskArgs,
 }
 
-fn hctx(text: &str) -> Result<u32, String> {
+fn hctx(text: &str) -> crate::Result<u32> {
     text.parse().map_err(|_| "not a number".into())
 }
 
-pub(crate) fn queue_size(text: &str) -> Result<u32, String> {
+pub(crate) fn queue_size(text: &str) -> crate::Result<u32> {
     let n: u32 = text.parse().map_err(|_| "not a number".to_string())?;
     if !n.is_power_of_two() || !(2..=32768).contains(&n) {
         return Err("must be a power of two from 2 to 32768".into());
@@ -237,33 +247,36 @@ pub(crate) fn queue_size(text: &str) -> Result<u32, String> {
 }
 
 /// Runs the command; an error is a sentence for the user.
-pub fn main(mut argv: Vec<OsString>) -> Result<(), String> {
-    // Called by the name libvirt finds in its directory of back ends, this is
-    // 'pvio blk', and takes only the options QEMU's conventions have.
+pub fn main(mut argv: Vec<OsString>) -> crate::Result<()> {
+    // Called by the names that libvirt finds in its directory of back ends, this is
+    // 'pvio blk' or 'pvio fs', and takes the options that the conventions have.
     let name = argv.first().map(PathBuf::from).unwrap_or_default();
-    if name
-        .file_name()
-        .is_some_and(|n| n.to_string_lossy().ends_with("vhost-user-blk"))
-    {
-        argv.splice(..1, ["pvio".into(), "blk".into()]);
+    let name = name.file_name().unwrap_or_default().to_string_lossy();
+    let by_name = [("vhost-user-blk", "blk"), ("virtiofsd", "fs")];
+    if let Some((_, command)) = by_name.iter().find(|(end, _)| name.ends_with(end)) {
+        argv.splice(..1, ["pvio".into(), (*command).into()]);
     }
-    let is_blk = argv.get(1).is_some_and(|word| word == "blk");
     // The conventions want every other argument ignored, wrong ones included.
-    if is_blk && argv.iter().any(|word| word == "--print-capabilities") {
-        println!("{CAPABILITIES}");
-        return Ok(());
+    if argv.iter().any(|word| word == "--print-capabilities") {
+        let command = argv.get(1).and_then(|word| word.to_str());
+        let by_command = [("blk", CAPABILITIES), ("fs", fscli::CAPABILITIES)];
+        if let Some((_, json)) = by_command.iter().find(|(name, _)| command == Some(name)) {
+            println!("{json}");
+            return Ok(());
+        }
     }
     match Cli::parse_from(argv).command {
         Command::Blk(args) => run::blk(&args),
+        Command::Fs(args) => run::fs(&args),
         Command::Args(args) => {
-            print!("{}", vmm::render(&args));
+            print!("{}", vmm::render(&args)?);
             Ok(())
         }
     }
 }
 
 /// The disks the command line asks for.
-pub fn units(args: &BlkArgs) -> Result<Vec<Unit>, String> {
+pub fn units(args: &BlkArgs) -> crate::Result<Vec<Unit>> {
     if !args.device.is_empty() {
         return args
             .device
@@ -299,7 +312,7 @@ fn split_commas(text: &str) -> Vec<String> {
     parts
 }
 
-fn parse_device(text: &str, defaults: &DiskArgs) -> Result<Unit, String> {
+fn parse_device(text: &str, defaults: &DiskArgs) -> crate::Result<Unit> {
     let mut door = None;
     let mut path = None;
     let mut args = defaults.clone();
@@ -317,11 +330,11 @@ fn parse_device(text: &str, defaults: &DiskArgs) -> Result<Unit, String> {
     Ok(Unit { door, path, args })
 }
 
-fn set_option(args: &mut DiskArgs, key: &str, value: &str) -> Result<(), String> {
+fn set_option(args: &mut DiskArgs, key: &str, value: &str) -> crate::Result<()> {
     match key {
         "read-only" => args.read_only = switch(key, value)?,
         "direct" => args.direct = switch(key, value)?,
-        "raw" => args.raw = switch(key, value)?,
+        "format" => args.format = Some(choice(key, value)?),
         "pinned" => args.pinned = switch(key, value)?,
         "bypass-scheduler" => args.bypass_scheduler = switch(key, value)?,
         "no-poll-queues" => args.no_poll_queues = switch(key, value)?,
@@ -339,51 +352,48 @@ fn set_option(args: &mut DiskArgs, key: &str, value: &str) -> Result<(), String>
             let list: Result<_, _> = value.split(':').map(|n| number(key, n)).collect();
             args.hctx = list?;
         }
-        _ => {
-            return Err(format!(
-                "--device has no option '{key}'; see 'pvio blk --help'"
-            ))
-        }
+        _ => return Err(format!("--device has no option '{key}'; see 'pvio blk --help'").into()),
     }
     Ok(())
 }
 
 /// A guest that knows its disks by their serials must not meet half of one.
-fn serial(text: &str) -> Result<String, String> {
+fn serial(text: &str) -> crate::Result<String> {
     if text.len() > uapi::SERIAL_LEN {
         return Err(format!(
             "a serial number has at most {} bytes, this one {}",
             uapi::SERIAL_LEN,
             text.len()
-        ));
+        )
+        .into());
     }
     Ok(text.into())
 }
 
-fn switch(key: &str, value: &str) -> Result<bool, String> {
+fn switch(key: &str, value: &str) -> crate::Result<bool> {
     match value {
         "on" | "yes" | "true" => Ok(true),
         "off" | "no" | "false" => Ok(false),
-        _ => Err(format!("--device {key} is 'on' or 'off', not '{value}'")),
+        _ => Err(format!("--device {key} is 'on' or 'off', not '{value}'").into()),
     }
 }
 
-fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, String> {
+fn number<T: std::str::FromStr>(key: &str, value: &str) -> crate::Result<T> {
     value
         .parse()
-        .map_err(|_| format!("--device {key} wants a number, not '{value}'"))
+        .map_err(|_| format!("--device {key} wants a number, not '{value}'").into())
 }
 
-fn bounded(key: &str, value: &str, max: u32) -> Result<u32, String> {
+fn bounded(key: &str, value: &str, max: u32) -> crate::Result<u32> {
     let n = number(key, value)?;
     if !(1..=max).contains(&n) {
-        return Err(format!("--device {key} must be from 1 to {max}"));
+        return Err(format!("--device {key} must be from 1 to {max}").into());
     }
     Ok(n)
 }
 
-fn choice<T: ValueEnum>(key: &str, value: &str) -> Result<T, String> {
-    T::from_str(value, false).map_err(|_| format!("--device {key} cannot be '{value}'"))
+fn choice<T: ValueEnum>(key: &str, value: &str) -> crate::Result<T> {
+    T::from_str(value, false).map_err(|_| format!("--device {key} cannot be '{value}'").into())
 }
 
 /// A short name for messages and threads: the socket's, without its ending.
@@ -400,14 +410,14 @@ pub fn name_of(unit: &Unit) -> String {
 mod tests {
     use super::*;
 
-    fn parse(line: &[&str]) -> Result<BlkArgs, String> {
+    fn parse(line: &[&str]) -> crate::Result<BlkArgs> {
         let argv = ["pvio", "blk"].iter().chain(line);
         match Cli::try_parse_from(argv)
             .map_err(|e| e.to_string())?
             .command
         {
             Command::Blk(args) => Ok(*args),
-            Command::Args(_) => Err("args".into()),
+            _ => Err("another command".into()),
         }
     }
 
@@ -422,9 +432,12 @@ mod tests {
         let fits = "12345678901234567890";
         let ask = |serial: &str| parse(&["-s", "/s", "/d", &format!("--serial={serial}")]);
         assert_eq!(ask(fits).unwrap().disk.serial, fits);
-        assert!(ask(&format!("{fits}1")).unwrap_err().contains("at most 20"));
+        assert!(ask(&format!("{fits}1"))
+            .unwrap_err()
+            .to_string()
+            .contains("at most 20"));
         let device = format!("--device=socket=/s,path=/d,serial={fits}1");
-        let said = units(&parse(&[&device]).unwrap()).unwrap_err();
+        let said = units(&parse(&[&device]).unwrap()).unwrap_err().to_string();
         assert!(said.contains("at most 20"), "{said}");
     }
 
@@ -445,7 +458,7 @@ mod tests {
             "--queue-size=256",
             "--serial=x",
             "--device",
-            "socket=/a.sock,path=/x,,y,read-only,hctx=1:2,queue-size=64",
+            "socket=/a.sock,path=/x,,y,read-only,format=raw,hctx=1:2,queue-size=64",
             "--device",
             "fd=7,path=/b,cache=writethrough",
         ])
@@ -455,6 +468,10 @@ mod tests {
         assert_eq!((u[0].args.queue_size, u[1].args.queue_size), (64, 256));
         assert_eq!(u[0].args.hctx, [1, 2]);
         assert!(u[0].args.read_only && !u[1].args.read_only);
+        assert_eq!(
+            (u[0].args.format, u[1].args.format),
+            (Some(Format::Raw), None)
+        );
         assert_eq!(u[1].args.cache, Cache::Writethrough);
         assert_eq!(u[1].args.serial, "x");
         assert_eq!(name_of(&u[0]), "a");
@@ -472,7 +489,13 @@ mod tests {
         ] {
             assert!(parse(line).is_err(), "{line:?}");
         }
-        for device in ["path=/d", "socket=/s", "socket=/s,path=/d,colour=red", ""] {
+        for device in [
+            "path=/d",
+            "socket=/s",
+            "socket=/s,path=/d,format=qcow2",
+            "socket=/s,path=/d,colour=red",
+            "",
+        ] {
             let args = parse(&["--device", device]).unwrap();
             assert!(units(&args).is_err(), "{device}");
         }

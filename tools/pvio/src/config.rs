@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Features and configuration space of the virtio-blk device.
+//! Features of a virtio device, and the configuration space of virtio-blk.
 
 use crate::uapi::BlkInfo;
 
@@ -26,14 +26,20 @@ const RING_BITS: u64 = 1 << 24 | 1 << 27 | 1 << 28 | F_EVENT_IDX | 1 << 32;
 /// Length of the part of the configuration space that means something.
 pub const LEN: usize = 60;
 
-/// What the front end is offered, given what `vhost` offers and the backend allows.
+/// Of what `vhost` offers, the transport's part; and the protocol's own bit.
+pub fn ring(vhost: u64) -> u64 {
+    (vhost & RING_BITS) | F_PROTOCOL
+}
+
+/// What the front end of a disk is offered, given what `vhost` offers and the backend
+/// allows.
 ///
 /// Never CONFIG_WCE: QEMU does not repeat the guest's choice to the next session.
 /// Without FLUSH the kernel writes through.
 pub fn offered(vhost: u64, info: &BlkInfo, writeback: bool) -> u64 {
     let flush = if writeback { F_FLUSH } else { 0 };
     let blk = BLK_BITS & !(F_CONFIG_WCE | F_FLUSH) | flush;
-    (info.features & blk) | F_MQ | (vhost & RING_BITS) | F_PROTOCOL
+    (info.features & blk) | F_MQ | ring(vhost)
 }
 
 /// Of the features the guest acknowledged, those the kernel has heard of.

@@ -5,9 +5,12 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::mem::size_of;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{fcntl, FcntlArg};
 
 use crate::host;
 use crate::uapi::{self, BlkBackend};
@@ -19,8 +22,8 @@ pub struct Options {
     pub read_only: bool,
     /// Bypass the page cache for an image file.
     pub direct: bool,
-    /// Serve the bytes even if they look like another format than raw.
-    pub force_raw: bool,
+    /// The operator says that it is raw, whatever its name says.
+    pub is_raw: bool,
     /// [`uapi`]'s `BACKEND_*`, except read-only.
     pub flags: u32,
     /// The kernel's engine, 0 to let it choose.
@@ -28,10 +31,6 @@ pub struct Options {
     /// Answer to GET_ID; empty: the file's name.
     pub serial: String,
 }
-
-/// What O_DIRECT reads into.
-#[repr(align(4096))]
-struct Block([u8; 4096]);
 
 /// An open disk.
 pub struct Disk {
@@ -43,7 +42,7 @@ pub struct Disk {
 
 impl Disk {
     /// Opens `path`; an error is a sentence for the user.
-    pub fn open(path: &Path, opts: &Options) -> Result<Self, String> {
+    pub fn open(path: &Path, opts: &Options) -> crate::Result<Self> {
         let name = path.display();
         let meta = std::fs::metadata(path).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => format!("{name} does not exist"),
@@ -52,12 +51,15 @@ impl Disk {
         })?;
         let kind = meta.file_type();
         if !kind.is_block_device() && !kind.is_file() {
-            return Err(format!("{name} is neither a block device nor a file"));
+            return Err(format!("{name} is neither a block device nor a file").into());
         }
         let is_block = kind.is_block_device();
+        if !is_block && !opts.is_raw {
+            refuse_other_formats(path)?;
+        }
         // Root may open it for writing all the same; only the writes would fail.
         if is_block && !opts.read_only && is_ro(meta.rdev()) {
-            return Err(format!("{name} is read-only: give --read-only to serve it"));
+            return Err(format!("{name} is read-only: give --read-only to serve it").into());
         }
         let file =
             open_patiently(path, is_block, opts).map_err(|e| explain(path, &meta, opts, &e))?;
@@ -66,9 +68,6 @@ impl Disk {
             path: path.to_owned(),
             opts: opts.clone(),
         };
-        if !opts.force_raw {
-            disk.refuse_other_formats()?;
-        }
         if !is_block {
             disk.lock()?;
         }
@@ -103,7 +102,7 @@ impl Disk {
 
     /// Bytes, now.
     pub fn size(&self) -> io::Result<u64> {
-        // The offset this moves is nobody's: all I/O is positioned.
+        // No I/O uses the offset that this moves: all of it is positioned.
         (&self.file).seek(SeekFrom::End(0))
     }
 
@@ -116,7 +115,10 @@ impl Disk {
                  Documentation/admin-guide/vhost-blk.rst"
             ),
             Some(libc::EPERM | libc::EACCES) => {
-                format!("{name}: no permission (--bypass-scheduler needs CAP_SYS_ADMIN)")
+                format!(
+                    "{name}: no permission (--bypass-scheduler needs CAP_SYS_ADMIN, which the \
+                         systemd unit does not have: see there)"
+                )
             }
             Some(libc::EROFS) => format!("{name} is read-only: give --read-only"),
             Some(libc::EINVAL) => format!("{name}: the kernel cannot serve this kind of file"),
@@ -124,27 +126,11 @@ impl Disk {
         }
     }
 
-    fn refuse_other_formats(&self) -> Result<(), String> {
-        let mut head = Block([0; 4096]);
-        let Ok(len) = self.file.read_at(&mut head.0, 0) else {
-            return Ok(()); // unreadable: the guest will get the error
-        };
-        let Some(format) = format_of(&head.0[..len]) else {
-            return Ok(());
-        };
-        let name = self.path.display();
-        Err(format!(
-            "{name} is a {format} image, and only raw ones can be served: convert it \
-             ('qemu-img convert -O raw {name} NEW.img'), or serve the device made by \
-             'qemu-nbd -c /dev/nbd0 {name}'; if these bytes really are a raw disk, give --raw"
-        ))
-    }
-
     /// Takes the locks QEMU takes on an image, so that neither of us opens
     /// what the other one uses.
-    fn lock(&self) -> Result<(), String> {
-        const USE: i64 = 100; // + permission: somebody does this
-        const DENY: i64 = 200; // + permission: somebody wants nobody to do it
+    fn lock(&self) -> crate::Result<()> {
+        const USE: i64 = 100; // + permission: the holder does this
+        const DENY: i64 = 200; // + permission: the holder wants no other to do it
         const READ: i64 = 0;
         const WRITE: i64 = 1;
         const RESIZE: i64 = 3;
@@ -161,35 +147,62 @@ impl Disk {
 
         // First ours, then a look at theirs: of two that race one sees the other.
         for at in ours {
-            if self.ofd_lock(libc::F_OFD_SETLK, libc::F_RDLCK, at).is_err() {
-                return Ok(()); // a file system without locks
+            match self.set_lock(at) {
+                Ok(()) => {}
+                Err(Errno::EACCES | Errno::EAGAIN) => return Err(self.in_use()),
+                Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => {
+                    say!(
+                        "{}: its file system has no locks, so nothing keeps others from using it",
+                        self.path.display()
+                    );
+                    return Ok(());
+                }
+                Err(e) => {
+                    return Err(format!("{}: cannot lock it: {e}", self.path.display()).into())
+                }
             }
         }
         for at in theirs {
-            let found = self.ofd_lock(libc::F_OFD_GETLK, libc::F_WRLCK, at);
-            if found.is_ok_and(|kind| kind != libc::F_UNLCK) {
-                return Err(format!(
-                    "{} is in use by another process (QEMU, qemu-img or another pvio): stop it \
-                     first",
-                    self.path.display()
-                ));
+            match self.is_locked(at) {
+                Ok(false) => {}
+                Ok(true) => return Err(self.in_use()),
+                Err(e) => {
+                    let name = self.path.display();
+                    return Err(format!("{name}: cannot see whether it is locked: {e}").into());
+                }
             }
         }
         Ok(())
     }
 
-    fn ofd_lock(&self, command: i32, kind: i32, at: i64) -> io::Result<i32> {
-        // SAFETY: all-zero is a valid flock.
-        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-        lock.l_type = kind as libc::c_short;
-        lock.l_whence = libc::SEEK_SET as libc::c_short;
-        lock.l_start = at;
-        lock.l_len = 1;
-        // SAFETY: the kernel reads and writes one flock.
-        if unsafe { libc::fcntl(self.file.as_raw_fd(), command, &mut lock) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(lock.l_type.into())
+    fn in_use(&self) -> crate::Error {
+        let name = self.path.display();
+        format!(
+            "{name} is in use by another process (QEMU, qemu-img or another pvio): stop it first"
+        )
+        .into()
+    }
+
+    fn set_lock(&self, at: i64) -> nix::Result<()> {
+        let lock = byte(libc::F_RDLCK, at);
+        fcntl(&self.file, FcntlArg::F_OFD_SETLK(&lock)).map(drop)
+    }
+
+    fn is_locked(&self, at: i64) -> nix::Result<bool> {
+        let mut lock = byte(libc::F_WRLCK, at);
+        fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut lock))?;
+        Ok(i32::from(lock.l_type) != libc::F_UNLCK)
+    }
+}
+
+/// A lock of one byte.
+fn byte(kind: i32, at: i64) -> libc::flock {
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: at,
+        l_len: 1,
+        l_pid: 0,
     }
 }
 
@@ -272,22 +285,49 @@ fn is_ro(rdev: u64) -> bool {
         .is_ok_and(|text| text.trim() == "1")
 }
 
-fn format_of(head: &[u8]) -> Option<&'static str> {
-    const MAGICS: [(&[u8], &str); 5] = [
-        (b"QFI\xfb", "qcow2"),
-        (b"QED\0", "qed"),
-        (b"KDMV", "vmdk"),
-        (b"vhdxfile", "vhdx"),
-        (b"conectix", "vpc"),
+/// Refuses an image whose name says that it is not raw.
+///
+/// The name is the operator's; the content is the guest's. A guest that writes the
+/// magic number of another format to its first sector must not keep its disk, and the
+/// others of this process, from being served again. So nothing looks at the content.
+fn refuse_other_formats(path: &Path) -> crate::Result<()> {
+    // The operator may have given a link.
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let Some(format) = format_of(path).or_else(|| format_of(&target)) else {
+        return Ok(());
+    };
+    let name = path.display();
+    Err(format!(
+        "{name} is a {format} image by its name, and pvio serves only raw ones: convert it \
+         ('qemu-img convert -O raw {name} NEW.img'), or serve the device that 'qemu-nbd -c \
+         /dev/nbd0 {name}' makes; if the file is raw all the same, give --format raw"
+    )
+    .into())
+}
+
+/// The format other than raw that a file of this name has.
+fn format_of(path: &Path) -> Option<&'static str> {
+    const FORMATS: [&str; 9] = [
+        "qcow2",
+        "qcow",
+        "qed",
+        "vmdk",
+        "vhdx",
+        "vhd",
+        "vpc",
+        "vdi",
+        "parallels",
     ];
-    let found = MAGICS.iter().find(|(magic, _)| head.starts_with(magic));
-    found.map(|(_, name)| *name)
+    let ending = path.extension()?;
+    let found = FORMATS.iter().find(|f| ending.eq_ignore_ascii_case(f));
+    found.copied()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmm_sys_util::tempfile::TempFile;
+    use std::os::unix::fs::FileExt;
+    use vmm_sys_util::{tempdir::TempDir, tempfile::TempFile};
 
     fn image(content: &[u8]) -> TempFile {
         let f = TempFile::new().unwrap();
@@ -296,28 +336,51 @@ mod tests {
     }
 
     #[test]
-    fn refuses_qcow2_unless_forced() {
-        let f = image(b"QFI\xfb\0\0\0\x03");
-        let error = Disk::open(f.as_path(), &Options::default()).err().unwrap();
-        assert!(error.contains("qcow2") && error.contains("qemu-img convert"));
-        let raw = Options {
-            force_raw: true,
-            ..Default::default()
-        };
-        assert!(Disk::open(f.as_path(), &raw).is_ok());
+    fn no_content_keeps_a_disk_from_being_served() {
+        for magic in [
+            &b"QFI\xfb\0\0\0\x03"[..],
+            b"QED\0",
+            b"KDMV",
+            b"vhdxfile",
+            b"conectix",
+        ] {
+            let f = image(magic);
+            Disk::open(f.as_path(), &Options::default()).unwrap();
+        }
     }
 
     #[test]
-    fn refuses_qcow2_past_the_page_cache() {
-        let f = image(b"QFI\xfb\0\0\0\x03");
-        let direct = Options {
-            direct: true,
+    fn the_name_or_the_operator_says_the_format() {
+        let dir = TempDir::new().unwrap();
+        let (image, link) = (dir.as_path().join("d.QCOW2"), dir.as_path().join("d.img"));
+        File::create(&image).unwrap();
+        std::os::unix::fs::symlink(&image, &link).unwrap();
+        let raw = Options {
+            is_raw: true,
             ..Default::default()
         };
-        let error = Disk::open(f.as_path(), &direct).err().unwrap();
-        if !error.contains("cannot do --direct") {
-            assert!(error.contains("qcow2"), "{error}");
+        for path in [image, link] {
+            let error = Disk::open(&path, &Options::default())
+                .err()
+                .unwrap()
+                .to_string();
+            assert!(error.contains("qcow2") && error.contains("--format raw"));
+            Disk::open(&path, &raw).unwrap();
         }
+    }
+
+    #[test]
+    fn a_conflict_is_not_a_file_system_without_locks() {
+        let f = image(&[0; 512]);
+        // A lock that is in the way of ours, and not one that GETLK is asked about.
+        let other = OpenOptions::new().write(true).open(f.as_path()).unwrap();
+        let lock = byte(libc::F_WRLCK, 100);
+        fcntl(&other, FcntlArg::F_OFD_SETLK(&lock)).unwrap();
+        let error = Disk::open(f.as_path(), &Options::default())
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(error.contains("in use"), "{error}");
     }
 
     #[test]
@@ -329,7 +392,10 @@ mod tests {
         };
         {
             let _writer = Disk::open(f.as_path(), &Options::default()).unwrap();
-            let error = Disk::open(f.as_path(), &Options::default()).err().unwrap();
+            let error = Disk::open(f.as_path(), &Options::default())
+                .err()
+                .unwrap()
+                .to_string();
             assert!(error.contains("in use"));
             assert!(Disk::open(f.as_path(), &ro).is_err());
         }
@@ -340,7 +406,12 @@ mod tests {
 
     #[test]
     fn says_what_is_wrong_with_a_path() {
-        let err = |p: &str| Disk::open(Path::new(p), &Options::default()).err().unwrap();
+        let err = |p: &str| {
+            Disk::open(Path::new(p), &Options::default())
+                .err()
+                .unwrap()
+                .to_string()
+        };
         assert!(err("/nonexistent/x").contains("does not exist"));
         assert!(err("/dev/null").contains("neither"));
     }

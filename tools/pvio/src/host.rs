@@ -5,10 +5,18 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::kernel::{DEV_BLK, DEV_FS};
+
 /// CPUs that are online, in order.
 pub fn online_cpus() -> io::Result<Vec<u32>> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online")?;
     parse_list(text.trim()).ok_or_else(|| io::Error::other(format!("odd list of CPUs: {text}")))
+}
+
+/// CPUs that the scheduler leaves alone (isolcpus=), in order.
+pub fn isolated_cpus() -> Vec<u32> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/isolated").unwrap_or_default();
+    parse_list(text.trim()).unwrap_or_default()
 }
 
 /// Parses `0-3,8` into numbers.
@@ -26,7 +34,7 @@ pub fn parse_list(text: &str) -> Option<Vec<u32>> {
 }
 
 /// Parses a list and refuses CPUs that are not online.
-pub fn check_cpus(cpus: &[u32]) -> Result<(), String> {
+pub fn check_cpus(cpus: &[u32]) -> crate::Result<()> {
     let online = online_cpus().map_err(|e| format!("cannot see which CPUs are online: {e}"))?;
     match cpus.iter().find(|cpu| !online.contains(cpu)) {
         None => Ok(()),
@@ -35,7 +43,8 @@ pub fn check_cpus(cpus: &[u32]) -> Result<(), String> {
             Err(format!(
                 "CPU {cpu} is not online; --poll-cpu takes one or several of {}",
                 list.join(",")
-            ))
+            )
+            .into())
         }
     }
 }
@@ -44,8 +53,13 @@ pub fn check_cpus(cpus: &[u32]) -> Result<(), String> {
 pub fn explain_node(path: &str, error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => {
+            let modules = match path {
+                DEV_BLK => "-a vhost_poll vhost_blk",
+                DEV_FS => "-a vhost_poll vhost_fs",
+                _ => "vhost_poll",
+            };
             format!(
-                "{path} is not there: run 'modprobe -a vhost_poll vhost_blk'; if it finds none, \
+                "{path} is not there: run 'modprobe {modules}'; if it finds none, \
                  they are not built for the kernel that runs ('make install' builds them)"
             )
         }
@@ -172,6 +186,7 @@ mod tests {
     #[test]
     fn names_the_modules_to_load() {
         let gone = io::Error::from_raw_os_error(libc::ENOENT);
-        assert!(explain_node("/dev/x", &gone).contains("modprobe -a vhost_poll vhost_blk"));
+        assert!(explain_node(DEV_BLK, &gone).contains("modprobe -a vhost_poll vhost_blk"));
+        assert!(explain_node(DEV_FS, &gone).contains("modprobe -a vhost_poll vhost_fs"));
     }
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The kernel's side: `/dev/vhost-blk` behind a trait, and `/dev/vhost-poll`.
+//! The kernel's side: `/dev/vhost-blk` and `/dev/vhost-fs` behind traits, and
+//! `/dev/vhost-poll`.
 //!
-//! [`BlkDevice`] is the boundary: above it is the protocol, which unit tests
-//! drive against a device made of memory; below it are ioctls and nothing else.
+//! [`Vhost`] is the boundary: above it is the protocol, which unit tests drive against
+//! a device made of memory; below it are ioctls and nothing else. [`BlkDevice`] and
+//! [`FsDevice`] add what a disk and a directory have each for themselves.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,6 +12,8 @@ use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::sync::Arc;
 
+use nix::fcntl::{fcntl, FcntlArg};
+use nix::sys::resource::{getrlimit, Resource};
 use vhost::vhost_kern::vhost_binding::{
     vhost_memory_region, vhost_vring_addr, vhost_vring_file, vhost_vring_state, VhostMemory,
     VHOST_GET_FEATURES, VHOST_GET_VRING_BASE, VHOST_SET_FEATURES, VHOST_SET_MEM_TABLE,
@@ -21,10 +25,15 @@ use vmm_sys_util::ioctl::{
 };
 
 use crate::host;
-use crate::uapi::{self, BlkBackend, BlkInfo, BlkStats, BlkVring, PollCreate, PollStats};
+use crate::uapi::{
+    self, BlkBackend, BlkInfo, BlkStats, BlkVring, FsExport, FsInfo, PollCreate, PollStats,
+    ServeStats,
+};
 
 /// Path of the block device's control node.
 pub const DEV_BLK: &str = "/dev/vhost-blk";
+/// Path of the directory's control node.
+pub const DEV_FS: &str = "/dev/vhost-fs";
 /// Path of the poller's control node.
 pub const DEV_POLL: &str = "/dev/vhost-poll";
 
@@ -39,7 +48,7 @@ pub enum VringFd {
     Err,
 }
 
-/// Who serves a vring, and where to.
+/// The poller of a vring, and where the vring submits to.
 #[derive(Debug, Clone, Copy)]
 pub struct Placement {
     /// The vring.
@@ -52,9 +61,17 @@ pub struct Placement {
     pub weight: u32,
 }
 
-/// What the bridge asks of a block device in the kernel.
+impl Placement {
+    /// The poller of vring `index`, where vrings are dealt out in turn.
+    pub fn poller_of(pollers: &[RawFd], index: u32) -> RawFd {
+        let turn = index as usize % pollers.len().max(1);
+        pollers.get(turn).copied().unwrap_or(-1)
+    }
+}
+
+/// What the bridge asks of any device in the kernel that serves vrings.
 #[allow(missing_docs)] // named after the ioctls, which the headers explain
-pub trait BlkDevice: Send {
+pub trait Vhost: Send {
     fn features(&self) -> io::Result<u64>;
     fn set_features(&self, features: u64) -> io::Result<()>;
     fn set_mem_table(&self, regions: &[vhost_memory_region]) -> io::Result<()>;
@@ -63,29 +80,51 @@ pub trait BlkDevice: Send {
     fn set_vring_base(&self, index: u32, base: u32) -> io::Result<()>;
     fn vring_base(&self, index: u32) -> io::Result<u32>;
     fn set_vring_fd(&self, which: VringFd, index: u32, fd: Option<RawFd>) -> io::Result<()>;
-    fn set_backend(&self, backend: &BlkBackend) -> io::Result<()>;
-    fn info(&self) -> io::Result<BlkInfo>;
-    fn stats(&self, index: u32) -> io::Result<BlkStats>;
     fn place_vring(&self, placement: &Placement) -> io::Result<()>;
     fn start(&self, index: u32) -> io::Result<()>;
     fn stop(&self, index: u32) -> io::Result<()>;
 }
 
-/// Makes a fresh device for each front end.
-pub type Opener = Arc<dyn Fn() -> io::Result<Box<dyn BlkDevice>> + Send + Sync>;
+/// A block device.
+#[allow(missing_docs)]
+pub trait BlkDevice: Vhost {
+    fn set_backend(&self, backend: &BlkBackend) -> io::Result<()>;
+    fn info(&self) -> io::Result<BlkInfo>;
+    fn stats(&self, index: u32) -> io::Result<BlkStats>;
+}
 
-/// `/dev/vhost-blk`.
-pub struct VhostBlk {
+/// A directory.
+#[allow(missing_docs)]
+pub trait FsDevice: Vhost {
+    fn set_export(&self, export: &FsExport) -> io::Result<()>;
+    fn info(&self) -> io::Result<FsInfo>;
+    fn stats(&self, index: u32) -> io::Result<ServeStats>;
+}
+
+/// Makes a fresh device for each front end.
+pub type Opener<D> = Arc<dyn Fn() -> io::Result<D> + Send + Sync>;
+
+/// `/dev/vhost-blk` or `/dev/vhost-fs`.
+pub struct Node {
     file: File,
 }
 
-impl VhostBlk {
+impl Node {
+    /// `/dev/vhost-blk`
+    pub fn blk() -> io::Result<Self> {
+        Self::open(DEV_BLK)
+    }
+
+    /// `/dev/vhost-fs`
+    pub fn fs() -> io::Result<Self> {
+        Self::open(DEV_FS)
+    }
+
     /// Opens the device and becomes its owner: from here on it reads and
     /// writes this process's memory, which is where guests are mapped.
-    pub fn open() -> io::Result<Self> {
-        let dev = Self {
-            file: above_sockets(&open_rw(DEV_BLK)?)?,
-        };
+    fn open(path: &str) -> io::Result<Self> {
+        let file = above_sockets(&open_rw(path)?)?;
+        let dev = Self { file };
         // SAFETY: takes no argument; the descriptor is ours.
         check(unsafe { ioctl(&dev.file, VHOST_SET_OWNER()) })?;
         Ok(dev)
@@ -101,10 +140,8 @@ impl VhostBlk {
 /// numbers are left to those.
 fn above_sockets(file: &File) -> io::Result<File> {
     for min in [half_of_descriptors(), 192, 0] {
-        // SAFETY: fcntl on an open descriptor; the result is checked.
-        let fd = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, min) };
-        if fd >= 0 {
-            // SAFETY: fcntl has just made this descriptor, nobody else has it.
+        if let Ok(fd) = fcntl(file, FcntlArg::F_DUPFD_CLOEXEC(min)) {
+            // SAFETY: fcntl has just made this descriptor, and no other owns it.
             return Ok(unsafe { File::from_raw_fd(fd) });
         }
     }
@@ -113,14 +150,9 @@ fn above_sockets(file: &File) -> io::Result<File> {
 
 fn half_of_descriptors() -> i32 {
     /// The kernel's table is as long as the highest number.
-    const MOST: libc::rlim_t = 65536;
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the kernel writes one rlimit; if it does not, half of 0 will do.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
-    (limit.rlim_cur / 2).min(MOST) as i32
+    const MOST: u64 = 65536;
+    let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((0, 0));
+    (limit / 2).min(MOST) as i32
 }
 
 fn open_rw(path: &str) -> io::Result<File> {
@@ -134,7 +166,7 @@ fn check(ret: i32) -> io::Result<()> {
     Ok(())
 }
 
-impl BlkDevice for VhostBlk {
+impl Vhost for Node {
     fn features(&self) -> io::Result<u64> {
         let mut features = 0u64;
         // SAFETY: the kernel writes one u64.
@@ -198,6 +230,33 @@ impl BlkDevice for VhostBlk {
         check(unsafe { ioctl_with_ref(&self.file, request, &file) })
     }
 
+    fn place_vring(&self, placement: &Placement) -> io::Result<()> {
+        let vring = BlkVring {
+            size: size_of::<BlkVring>() as u32,
+            index: placement.index,
+            poller_fd: placement.poller,
+            hctx: placement.hctx,
+            weight: placement.weight,
+            pad: 0,
+        };
+        // SAFETY: the kernel reads one vhost_serve_vring, whose size is in it.
+        check(unsafe { ioctl_with_ref(&self.file, uapi::nr::VHOST_SERVE_SET_VRING(), &vring) })
+    }
+
+    fn start(&self, index: u32) -> io::Result<()> {
+        // SAFETY: the argument is a number, not an address.
+        check(unsafe {
+            ioctl_with_val(&self.file, uapi::nr::VHOST_SERVE_START(), u64::from(index))
+        })
+    }
+
+    fn stop(&self, index: u32) -> io::Result<()> {
+        // SAFETY: the argument is a number, not an address.
+        check(unsafe { ioctl_with_val(&self.file, uapi::nr::VHOST_SERVE_STOP(), u64::from(index)) })
+    }
+}
+
+impl BlkDevice for Node {
     fn set_backend(&self, backend: &BlkBackend) -> io::Result<()> {
         // SAFETY: the kernel reads one vhost_blk_backend, whose size is in it.
         check(unsafe { ioctl_with_ref(&self.file, uapi::nr::VHOST_BLK_SET_BACKEND(), backend) })
@@ -227,28 +286,35 @@ impl BlkDevice for VhostBlk {
         })?;
         Ok(stats)
     }
+}
 
-    fn place_vring(&self, placement: &Placement) -> io::Result<()> {
-        let vring = BlkVring {
-            size: size_of::<BlkVring>() as u32,
-            index: placement.index,
-            poller_fd: placement.poller,
-            hctx: placement.hctx,
-            weight: placement.weight,
-            pad: 0,
+impl FsDevice for Node {
+    fn set_export(&self, export: &FsExport) -> io::Result<()> {
+        // SAFETY: the kernel reads one vhost_fs_export, whose size is in it.
+        check(unsafe { ioctl_with_ref(&self.file, uapi::nr::VHOST_FS_SET_EXPORT(), export) })
+    }
+
+    fn info(&self) -> io::Result<FsInfo> {
+        let mut info = FsInfo {
+            size: size_of::<FsInfo>() as u32,
+            ..Default::default()
         };
-        // SAFETY: the kernel reads one vhost_blk_vring, whose size is in it.
-        check(unsafe { ioctl_with_ref(&self.file, uapi::nr::VHOST_BLK_SET_VRING(), &vring) })
+        // SAFETY: the kernel writes no more than the size stated in it.
+        check(unsafe { ioctl_with_mut_ref(&self.file, uapi::nr::VHOST_FS_GET_INFO(), &mut info) })?;
+        Ok(info)
     }
 
-    fn start(&self, index: u32) -> io::Result<()> {
-        // SAFETY: the argument is a number, not an address.
-        check(unsafe { ioctl_with_val(&self.file, uapi::nr::VHOST_BLK_START(), u64::from(index)) })
-    }
-
-    fn stop(&self, index: u32) -> io::Result<()> {
-        // SAFETY: the argument is a number, not an address.
-        check(unsafe { ioctl_with_val(&self.file, uapi::nr::VHOST_BLK_STOP(), u64::from(index)) })
+    fn stats(&self, index: u32) -> io::Result<ServeStats> {
+        let mut stats = ServeStats {
+            size: size_of::<ServeStats>() as u32,
+            index,
+            ..Default::default()
+        };
+        // SAFETY: the kernel writes no more than the size stated in it.
+        check(unsafe {
+            ioctl_with_mut_ref(&self.file, uapi::nr::VHOST_SERVE_GET_STATS(), &mut stats)
+        })?;
+        Ok(stats)
     }
 }
 
@@ -280,7 +346,7 @@ pub struct Poller {
 
 impl Poller {
     /// Starts a poller on `cpu`; an error is a sentence for the user.
-    pub fn create(cpu: u32, mode: PollMode, name: &str) -> Result<Self, String> {
+    pub fn create(cpu: u32, mode: PollMode, name: &str) -> crate::Result<Self> {
         let file = open_rw(DEV_POLL).map_err(|e| host::explain_node(DEV_POLL, &e))?;
         let poller = Self { file };
         let bound = poller.bind(cpu, mode, name);

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     match pvio::cli::main(std::env::args_os().collect()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(sentence) => {
-            pvio::say!("{sentence}");
+        Err(e) => {
+            pvio::say!("{e}");
             ExitCode::FAILURE
         }
     }

@@ -10,9 +10,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::net::UnixStream;
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::statfs::{
+    fstatfs, FsType, EXT4_SUPER_MAGIC, HUGETLBFS_MAGIC, TMPFS_MAGIC, XFS_SUPER_MAGIC,
+};
 use vhost::vhost_kern::vhost_binding::vhost_memory_region;
 use vm_memory::mmap::MmapRegion;
 use vm_memory::FileOffset;
@@ -76,7 +81,7 @@ impl Memory {
         if !meta.is_file() {
             return Err(refuse("guest memory must be a memfd or a file"));
         }
-        if !keeps_nobody_waiting(&file)? {
+        if !is_local(&file)? {
             return Err(refuse(
                 "guest memory must be a memfd, or a file on tmpfs, hugetlbfs, ext4 or xfs: a page \
                  of another file system may never come, and pvio could not be stopped",
@@ -171,24 +176,18 @@ fn refuse(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
-/// Whether a page of the file comes without somebody else's help.
+/// Whether a page of the file comes without the help of another process.
 ///
 /// The kernel device waits for the guest's pages where nothing can interrupt it. A
 /// front end that answers for a file system (FUSE, a server) could keep it waiting.
-fn keeps_nobody_waiting(file: &File) -> io::Result<bool> {
-    const LOCAL: [libc::c_long; 4] = [
-        libc::TMPFS_MAGIC as libc::c_long,
-        libc::HUGETLBFS_MAGIC as libc::c_long,
-        libc::EXT4_SUPER_MAGIC as libc::c_long,
-        libc::XFS_SUPER_MAGIC as libc::c_long,
+fn is_local(file: &File) -> io::Result<bool> {
+    const LOCAL: [FsType; 4] = [
+        TMPFS_MAGIC,
+        HUGETLBFS_MAGIC,
+        EXT4_SUPER_MAGIC,
+        XFS_SUPER_MAGIC,
     ];
-    // SAFETY: all-zero is a valid statfs, and the kernel only fills it in.
-    let mut fs: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: an open descriptor and a valid statfs; the result is checked.
-    if unsafe { libc::fstatfs(file.as_raw_fd(), &mut fs) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(LOCAL.contains(&(fs.f_type as libc::c_long)))
+    Ok(LOCAL.contains(&fstatfs(file)?.filesystem_type()))
 }
 
 /// Whether process `pid` maps the region copy-on-write.
@@ -218,37 +217,18 @@ fn is_private_line(line: &str, region: &Region, inode: u64) -> bool {
 }
 
 /// The process at the other end of a Unix socket.
-pub fn peer_pid(sock: &impl AsRawFd) -> Option<i32> {
-    let mut cred = libc::ucred {
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    };
-    let mut len = std::mem::size_of_val(&cred) as libc::socklen_t;
-    // SAFETY: the kernel writes no more than `len` bytes into `cred`.
-    let ret = unsafe {
-        libc::getsockopt(
-            sock.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut cred).cast(),
-            &mut len,
-        )
-    };
-    (ret == 0 && cred.pid > 0).then_some(cred.pid)
+pub fn peer_pid(sock: &UnixStream) -> Option<i32> {
+    let peer = getsockopt(sock, PeerCredentials).ok()?;
+    Some(peer.pid()).filter(|pid| *pid > 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::FromRawFd;
+    use nix::sys::memfd::{memfd_create, MFdFlags};
 
     fn file(len: u64) -> File {
-        // SAFETY: the name is terminated; the result is checked.
-        let fd = unsafe { libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC) };
-        assert!(fd >= 0);
-        // SAFETY: memfd_create has just made this descriptor, nobody else has it.
-        let f = unsafe { File::from_raw_fd(fd) };
+        let f = File::from(memfd_create("test", MFdFlags::MFD_CLOEXEC).unwrap());
         f.set_len(len).unwrap();
         f
     }
@@ -317,8 +297,8 @@ mod tests {
     fn refuses_files_whose_pages_may_never_come() {
         // procfs stands for all that is not local.
         let odd = File::open("/proc/version").unwrap();
-        assert!(!keeps_nobody_waiting(&odd).unwrap());
-        assert!(keeps_nobody_waiting(&file(4096)).unwrap());
+        assert!(!is_local(&odd).unwrap());
+        assert!(is_local(&file(4096)).unwrap());
     }
 
     #[test]

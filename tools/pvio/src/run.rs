@@ -1,94 +1,155 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `pvio blk`: sets everything up, then waits for signals and for news of disks.
+//! `pvio blk` and `pvio fs`: set everything up, then wait for signals and for news of
+//! disks.
 
 use std::collections::HashSet;
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{getrlimit, setrlimit, Resource};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use vmm_sys_util::eventfd::EventFd;
 
+use crate::blk::{self, Blk};
 use crate::cli::{self, BlkArgs, Cache, Door, PollArgs, Unit};
+use crate::cpus::{self, Places};
 use crate::disk::{self, Disk};
+use crate::error::{Context, Result};
+use crate::fs::{self, Directory, Fs};
+use crate::fscli::FsArgs;
 use crate::host;
-use crate::kernel::Poller;
+use crate::kernel::{Node, PollMode, Poller};
+use crate::place::Place;
 use crate::server::{self, Entrance, Shared, Uevents};
-use crate::session::{kernel_opener, Session, Settings};
+use crate::service::Service;
+use crate::session::Session;
 use crate::stats::{Counted, Printer};
 use crate::uapi;
 
 /// How often image files are looked at; devices announce their new sizes.
-const LOOK_MS: i32 = 5000;
+const LOOK_MS: u16 = 5000;
 
-struct Served {
+struct Served<S: Service> {
     name: String,
-    session: Shared,
+    session: Shared<S>,
     entrance: Entrance,
+    /// The socket's path, where pvio made it.
+    place: Option<Place>,
 }
 
-/// Runs `pvio blk`; an error is a sentence for the user.
-pub fn blk(args: &BlkArgs) -> Result<(), String> {
+/// What every command sets up before it serves anything, and keeps until its end.
+struct Host {
+    pollers: Vec<Poller>,
+    signals: Signals,
+    _places: Places,
+}
+
+impl Host {
+    fn pollers(&self) -> Vec<RawFd> {
+        self.pollers.iter().map(AsRawFd::as_raw_fd).collect()
+    }
+}
+
+/// Runs `pvio blk`.
+pub fn blk(args: &BlkArgs) -> Result<()> {
     let units = cli::units(args)?;
     check_distinct(&units)?;
-    let cpus = poll_cpus(&args.poll)?;
-    raise_limits();
-    // Before any thread is made, so that all of them leave signals to this one.
-    let signals = Signals::block().map_err(|e| format!("cannot receive signals: {e}"))?;
-
     // Disks before modules: a wrong name is the commoner mistake, and costs no core.
-    let disks = units.iter().map(open_disk).collect::<Result<Vec<_>, _>>()?;
-    let pollers = make_pollers(&cpus, args, &cli::name_of(&units[0]))?;
-    let mut served = Vec::new();
-    for (unit, disk) in units.iter().zip(disks) {
-        match serve_unit(unit, disk, &pollers) {
-            Ok(one) => served.push(one),
-            Err(e) => {
-                remove_sockets(served.iter().filter_map(|s| s.entrance.path()));
-                return Err(e);
-            }
-        }
-    }
-    start(served, pollers, &signals)
+    let (host, disks) = set_up(&args.poll, &cli::name_of(&units[0]), || {
+        units.iter().map(open_disk).collect::<Result<Vec<_>>>()
+    })?;
+    let both = units.iter().zip(disks);
+    let served = both.map(|(unit, disk)| serve_disk(unit, disk, host.pollers()));
+    start(served.collect::<Result<_>>()?, host)
 }
 
-fn check_distinct(units: &[Unit]) -> Result<(), String> {
+/// Runs `pvio fs`.
+pub fn fs(args: &FsArgs) -> Result<()> {
+    let share = args.share()?;
+    let (host, directory) = set_up(&args.poll, &share.name(), || {
+        Directory::open(&share.path, &share.options)
+    })?;
+    let settings = fs::Settings {
+        queues: args.num_queues,
+        pollers: host.pollers(),
+        weight: args.weight,
+    };
+    let session = Session::new(Fs::new(directory, settings, fs::kernel_opener()))?;
+    say!("{}: {}", share.name(), share.path.display());
+    let one = serve(share.name(), &share.door, session)?;
+    if let (Some(group), Some(place)) = (&args.socket_group, &one.place) {
+        place.give_to_group(group)?;
+    }
+    start(vec![one], host)
+}
+
+/// Raises limits, takes signals, opens what is served, makes the pollers.
+fn set_up<T>(poll: &PollArgs, name: &str, open: impl FnOnce() -> Result<T>) -> Result<(Host, T)> {
+    let places = Places::open(Path::new(cpus::RUN));
+    let cpus = poll_cpus(poll, &places)?;
+    raise_limits();
+    // Before any thread is made, so that all of them leave signals to this one.
+    let signals = Signals::block().context("cannot receive signals")?;
+    let opened = open()?;
+    let make = |cpu: &u32| Poller::create(*cpu, poll.poll_mode, name);
+    let pollers = cpus.iter().map(make).collect::<Result<_>>()?;
+    let host = Host {
+        pollers,
+        signals,
+        _places: places,
+    };
+    Ok((host, opened))
+}
+
+fn check_distinct(units: &[Unit]) -> Result<()> {
     let mut seen = HashSet::new();
     for unit in units {
         let door = unit.door.to_string();
         if !seen.insert(door.clone()) {
-            return Err(format!("two disks at the same {door}"));
+            return Err(format!("two disks at the same {door}").into());
         }
     }
     Ok(())
 }
 
-fn poll_cpus(args: &PollArgs) -> Result<Vec<u32>, String> {
-    if let Some(list) = &args.poll_cpu {
-        host::check_cpus(&list.0)?;
-        let mut seen = HashSet::new();
-        let distinct = list.0.iter().copied().filter(|cpu| seen.insert(*cpu));
-        return Ok(distinct.collect());
+/// Takes a place on each CPU that is asked for, or on one that has room.
+fn poll_cpus(args: &PollArgs, places: &Places) -> Result<Vec<u32>> {
+    let taken = match &args.poll_cpu {
+        Some(list) => {
+            host::check_cpus(&list.0)?;
+            let mut seen = HashSet::new();
+            let distinct = list.0.iter().filter(|cpu| seen.insert(**cpu));
+            distinct.flat_map(|&cpu| places.take(&[cpu])).collect()
+        }
+        None => {
+            let one = places.take(&cpus::candidates()?);
+            let one = one.ok_or("no CPU is online")?;
+            say!("polling from CPU {}; --poll-cpu chooses another", one.cpu);
+            vec![one]
+        }
+    };
+    for place in &taken {
+        if place.others > 0 && args.poll_mode == PollMode::Busy {
+            say!(
+                "CPU {}: another pvio polls from it, and in busy mode each has half of it",
+                place.cpu
+            );
+        }
     }
-    let online = host::online_cpus().map_err(|e| format!("which CPUs are online? {e}"))?;
-    let last = *online.last().ok_or("no CPU is online")?;
-    say!("polling from CPU {last}, the last one; --poll-cpu chooses another");
-    Ok(vec![last])
+    Ok(taken.into_iter().map(|place| place.cpu).collect())
 }
 
-fn make_pollers(cpus: &[u32], args: &BlkArgs, name: &str) -> Result<Vec<Poller>, String> {
-    let make = |cpu: &u32| Poller::create(*cpu, args.poll.poll_mode, name);
-    cpus.iter().map(make).collect()
-}
-
-fn open_disk(unit: &Unit) -> Result<Disk, String> {
+fn open_disk(unit: &Unit) -> Result<Disk> {
     let a = &unit.args;
     let flag = |on, bit| if on { bit } else { 0 };
     let opts = disk::Options {
         read_only: a.read_only,
         direct: a.direct,
-        force_raw: a.raw,
+        is_raw: a.format.is_some(),
         flags: flag(a.pinned, uapi::BACKEND_PINNED)
             | flag(a.bypass_scheduler, uapi::BACKEND_BYPASS_SCHEDULER)
             | flag(a.no_poll_queues, uapi::BACKEND_NO_POLL_QUEUES),
@@ -98,32 +159,37 @@ fn open_disk(unit: &Unit) -> Result<Disk, String> {
     Disk::open(&unit.path, &opts)
 }
 
-fn serve_unit(unit: &Unit, disk: Disk, pollers: &[Poller]) -> Result<Served, String> {
+fn serve_disk(unit: &Unit, disk: Disk, pollers: Vec<RawFd>) -> Result<Served<Blk<Node>>> {
     let a = &unit.args;
-    let settings = Settings {
+    let settings = blk::Settings {
         queues: a.num_queues,
         queue_size: a.queue_size,
-        pollers: pollers.iter().map(AsRawFd::as_raw_fd).collect(),
+        pollers,
         hctx: a.hctx.clone(),
         weight: a.weight,
         writeback: a.cache == Cache::Writeback,
     };
-    let session = Session::new(disk, settings, kernel_opener())?;
-    let entrance = match &unit.door {
-        Door::Path(path) => Entrance::at_path(path)?,
-        Door::Fd(fd) => Entrance::from_fd(*fd)?,
-    };
+    let session = Session::new(Blk::new(disk, settings, blk::kernel_opener()))?;
     let name = cli::name_of(unit);
-    describe(&name, unit, &session);
+    describe(&name, unit, session.service().info());
+    serve(name, &unit.door, session)
+}
+
+/// Opens the door to `session`.
+fn serve<S: Service>(name: String, door: &Door, session: Session<S>) -> Result<Served<S>> {
+    let (entrance, place) = match door {
+        Door::Path(path) => Entrance::at_path(path).map(|(e, place)| (e, Some(place)))?,
+        Door::Fd(fd) => (Entrance::from_fd(*fd)?, None),
+    };
     Ok(Served {
         name,
         session: Arc::new(Mutex::new(session)),
         entrance,
+        place,
     })
 }
 
-fn describe(name: &str, unit: &Unit, session: &Session) {
-    let info = session.info();
+fn describe(name: &str, unit: &Unit, info: &uapi::BlkInfo) {
     let engine = ["auto", "mq", "bio", "file"];
     let engine = engine.get(info.engine as usize).unwrap_or(&"?");
     let reach = match (info.nr_hctx, info.free_choice) {
@@ -140,41 +206,39 @@ fn describe(name: &str, unit: &Unit, session: &Session) {
     );
 }
 
-/// Starts a thread for each disk and looks after them until told to stop, or
-/// until the last one has nobody left to serve.
-fn start(served: Vec<Served>, pollers: Vec<Poller>, signals: &Signals) -> Result<(), String> {
+/// Starts a thread for each session and looks after them until told to stop, or until
+/// the last one's front end is gone and no other can come.
+fn start<S: Service + 'static>(served: Vec<Served<S>>, host: Host) -> Result<()> {
     let mut sessions = Vec::new();
-    let mut sockets = Vec::new();
+    let mut places = Vec::new();
     let mut listeners = Vec::new();
     let mut threads = 0;
-    let event = || {
-        EventFd::new(libc::EFD_CLOEXEC | libc::EFD_NONBLOCK)
-            .map_err(|e| format!("cannot make an eventfd: {e}"))
-    };
+    let event =
+        || EventFd::new(libc::EFD_CLOEXEC | libc::EFD_NONBLOCK).context("cannot make an eventfd");
     let (ended, stop) = (event()?, event()?);
     for one in served {
-        let tell = ended.try_clone().map_err(|e| e.to_string())?;
-        let stop = stop.try_clone().map_err(|e| e.to_string())?;
-        sockets.extend(one.entrance.path().map(ToOwned::to_owned));
+        let tell = ended.try_clone().context("eventfd")?;
+        let stop = stop.try_clone().context("eventfd")?;
+        places.extend(one.place);
         listeners.extend(one.entrance.listener());
         sessions.push((one.name.clone(), Arc::clone(&one.session)));
         let run = move || {
             server::serve(one.entrance, &one.session, &one.name, &stop);
-            drop(tell.write(1)); // cannot fail: nobody counts that far
+            drop(tell.write(1)); // cannot fail: that would take 2^64 of them
         };
         let thread = thread::Builder::new().spawn(run);
-        thread.map_err(|e| format!("cannot start a thread: {e}"))?;
+        thread.context("cannot start a thread")?;
         threads += 1;
     }
     let counted = Counted {
-        pollers,
+        pollers: host.pollers,
         sessions: sessions.clone(),
     };
-    let printer = Printer::start(counted).map_err(|e| format!("cannot start a thread: {e}"))?;
+    let printer = Printer::start(counted).context("cannot start a thread")?;
     host::notify_ready();
-    watch(&sessions, &printer, threads, &ended, signals);
+    watch(&sessions, &printer, threads, &ended, &host.signals);
     // First the paths: once a socket refuses, a successor puts its own there.
-    remove_sockets(sockets.iter().map(|p| p.as_path()));
+    drop(places);
     drop(stop.write(1));
     listeners.iter().for_each(server::shut);
     let_finish_talking(&sessions);
@@ -187,23 +251,16 @@ fn start(served: Vec<Served>, pollers: Vec<Poller>, signals: &Signals) -> Result
 
 /// QEMU (7.2 among others) never reconnects after a back end that went in the
 /// middle of a handshake, so let it finish if it is not long.
-fn let_finish_talking(sessions: &[(String, Shared)]) {
+fn let_finish_talking<S: Service>(sessions: &[(String, Shared<S>)]) {
     let deadline = Instant::now() + Duration::from_secs(3);
-    let quiet = |(_, session): &(String, Shared)| session.try_lock().is_ok_and(|s| s.is_quiet());
+    let quiet = |(_, session): &(String, Shared<S>)| session.try_lock().is_ok_and(|s| s.is_quiet());
     while !sessions.iter().all(quiet) && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(20));
     }
 }
 
-fn remove_sockets<'a>(paths: impl Iterator<Item = &'a std::path::Path>) {
-    for path in paths {
-        // Somebody else may have tidied up already.
-        let _ = std::fs::remove_file(path);
-    }
-}
-
-fn watch(
-    sessions: &[(String, Shared)],
+fn watch<S: Service>(
+    sessions: &[(String, Shared<S>)],
     printer: &Printer,
     served: usize,
     ended: &EventFd,
@@ -214,12 +271,10 @@ fn watch(
         .ok();
     let mut left = served as u64;
     loop {
-        let no_fd = -1; // poll() leaves it out
-        let uevent_fd = uevents.as_ref().map_or(no_fd, AsRawFd::as_raw_fd);
-        server::wait(
-            [signals.0.as_raw_fd(), ended.as_raw_fd(), uevent_fd],
-            LOOK_MS,
-        );
+        let (signal, ended_fd) = (signals.0.as_fd(), server::borrow(ended));
+        // Without news of devices, a second time for the signals.
+        let news = uevents.as_ref().map_or(signal, AsFd::as_fd);
+        server::wait([signal, ended_fd, news], LOOK_MS.into());
         if let Some(uevents) = &uevents {
             uevents.drain(); // the sizes themselves tell
         }
@@ -238,13 +293,13 @@ fn watch(
     }
 }
 
-fn look_at_sizes(sessions: &[(String, Shared)]) {
+fn look_at_sizes<S: Service>(sessions: &[(String, Shared<S>)]) {
     for (name, session) in sessions {
         // One that is busy, or waits for its kernel device, must not hold up the others.
         let Ok(mut session) = session.try_lock() else {
             continue;
         };
-        match session.check_capacity() {
+        match session.check_size() {
             Ok(None) => {}
             Ok(Some(0)) => say!("{name}: the disk is gone: start pvio again once it is back"),
             Ok(Some(size)) => say!("{name}: the disk has {size} bytes now"),
@@ -254,49 +309,34 @@ fn look_at_sizes(sessions: &[(String, Shared)]) {
 }
 
 /// The signals that mean something to us, as something to read.
-struct Signals(OwnedFd);
+struct Signals(SignalFd);
 
 impl Signals {
-    fn block() -> io::Result<Self> {
-        // SAFETY: all-zero is a valid sigset, and the calls only fill it in;
-        // the mask is changed before there is a second thread.
-        let fd = unsafe {
-            let mut set: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&mut set);
-            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1] {
-                libc::sigaddset(&mut set, signal);
-            }
-            libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
-            libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: just made, nobody else has it.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    /// Before there is a second thread: the mask is the thread's.
+    fn block() -> nix::Result<Self> {
+        let ours = [
+            Signal::SIGTERM,
+            Signal::SIGINT,
+            Signal::SIGHUP,
+            Signal::SIGUSR1,
+        ];
+        let set: SigSet = ours.into_iter().collect();
+        set.thread_block()?;
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        SignalFd::with_flags(&set, flags).map(Self)
     }
 
     fn next(&self) -> Option<u32> {
-        // SAFETY: all-zero is a valid signalfd_siginfo.
-        let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
-        let len = size_of_val(&info);
-        // SAFETY: the kernel writes no more than `len` bytes into `info`.
-        let n = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut info).cast(), len) };
-        (n == len as isize).then_some(info.ssi_signo)
+        self.0.read_signal().ok().flatten().map(|i| i.ssi_signo)
     }
 }
 
 /// Takes what may be taken: descriptors for many regions and vrings, and locked
 /// memory for --pinned. What is refused will be said where it is missed.
 fn raise_limits() {
-    for resource in [libc::RLIMIT_NOFILE, libc::RLIMIT_MEMLOCK] {
-        // SAFETY: both calls get a valid rlimit.
-        unsafe {
-            let mut limit: libc::rlimit = std::mem::zeroed();
-            if libc::getrlimit(resource, &mut limit) == 0 {
-                limit.rlim_cur = limit.rlim_max;
-                libc::setrlimit(resource, &limit);
-            }
+    for resource in [Resource::RLIMIT_NOFILE, Resource::RLIMIT_MEMLOCK] {
+        if let Ok((_, most)) = getrlimit(resource) {
+            let _ = setrlimit(resource, most, most);
         }
     }
 }

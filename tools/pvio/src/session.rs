@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What one front end and one kernel device have to say to each other.
+//! What one front end and one kernel device have to say to each other, whatever the
+//! device serves: see [`Service`].
 //!
 //! A session lives as long as its process; a kernel device as long as a front
 //! end's connection, so that nothing of one guest's state meets the next.
@@ -13,8 +14,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use vhost::vhost_kern::vhost_binding::vhost_vring_addr;
@@ -24,40 +24,23 @@ use vhost::vhost_user::message::{
     VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
 };
 use vhost::vhost_user::{
-    Backend, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut, VhostUserProtocolFeatures,
+    self, Backend, GpuBackend, Result, VhostUserBackendReqHandlerMut, VhostUserProtocolFeatures,
 };
 use vhost::VhostUserMemoryRegionBase;
 
 use crate::channel;
 use crate::config;
-use crate::disk::Disk;
+use crate::error::{Context, Error};
 use crate::host;
-use crate::kernel::{BlkDevice, Opener, Placement, VringFd};
+use crate::kernel::{Vhost, VringFd};
 use crate::memory::{Memory, Region, HOW_TO_SHARE};
-use crate::uapi::{self, BlkInfo, BlkStats};
+use crate::service::Service;
 
 /// Largest ring the virtio specification allows.
 const MAX_QUEUE_SIZE: u32 = 32768;
 
 /// Most bytes of guest memory that a front end may have mapped.
 const MOST_MEMORY: u64 = 16 << 40;
-
-/// How a disk is presented and served.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Vrings the front end may use.
-    pub queues: u16,
-    /// Size of the vrings it will be told to use; see [`config::space`].
-    pub queue_size: u32,
-    /// Pollers, one descriptor each; vring i goes to number i modulo their count.
-    pub pollers: Vec<RawFd>,
-    /// Hardware contexts, in turn; empty: the kernel chooses.
-    pub hctx: Vec<u32>,
-    /// Share of a poller's round; 0 is the default.
-    pub weight: u32,
-    /// Whether a write is done before it is on the medium, and the guest flushes.
-    pub writeback: bool,
-}
 
 #[derive(Default, Clone)]
 struct Vring {
@@ -77,14 +60,10 @@ struct RingAddr {
     used: u64,
 }
 
-/// A disk and the front end that uses it, if there is one.
-pub struct Session {
-    disk: Disk,
-    settings: Settings,
-    opener: Opener,
-    dev: Option<Box<dyn BlkDevice>>,
-    size: u64,
-    info: BlkInfo,
+/// What is served, and the front end that uses it, if there is one.
+pub struct Session<S: Service> {
+    service: S,
+    dev: Option<S::Device>,
     vhost_features: u64,
     acked: u64,
     memory: Memory,
@@ -99,29 +78,19 @@ pub struct Session {
     missed_news: bool,
 }
 
-fn fail(what: &str, e: io::Error) -> Error {
-    Error::ReqHandlerError(io::Error::new(e.kind(), format!("{what}: {e}")))
-}
-
 fn refuse(why: &str) -> Error {
-    Error::ReqHandlerError(io::Error::new(io::ErrorKind::InvalidInput, why))
+    why.into()
 }
 
-impl Session {
-    /// Serves `disk` with devices from `opener`. Opens the first one at once,
-    /// so that what is wrong is said now and not to the first guest.
-    pub fn new(
-        disk: Disk,
-        settings: Settings,
-        opener: Opener,
-    ) -> std::result::Result<Self, String> {
+impl<S: Service> Session<S> {
+    /// Serves `service`. Opens the first device at once, so that what is wrong is said
+    /// now and not to the first guest.
+    pub fn new(service: S) -> crate::Result<Self> {
         let mut session = Self {
-            size: 0,
-            info: BlkInfo::default(),
             vhost_features: 0,
             acked: 0,
             memory: Memory::default(),
-            vrings: vec![Vring::default(); settings.queues.into()],
+            vrings: vec![Vring::default(); service.queues().into()],
             channel: None,
             peer: None,
             peeked: None,
@@ -130,33 +99,24 @@ impl Session {
             missed_memory: false,
             missed_news: false,
             dev: None,
-            disk,
-            settings,
-            opener,
+            service,
         };
         session.open()?;
         Ok(session)
     }
 
-    fn open(&mut self) -> std::result::Result<(), String> {
-        let dev = (self.opener)().map_err(|e| host::explain_node(crate::kernel::DEV_BLK, &e))?;
-        dev.set_backend(&self.disk.backend())
-            .map_err(|e| self.disk.explain_backend(&e))?;
-        let io = |e: io::Error| format!("{}: {e}", self.disk.path.display());
-        self.size = self.disk.size().map_err(io)?;
-        self.info = dev.info().map_err(io)?;
-        self.vhost_features = dev.features().map_err(io)?;
-        for index in 0..u32::from(self.settings.queues) {
-            let placement = self.placement(index);
-            dev.place_vring(&placement)
-                .map_err(|e| explain_placement(&placement, &e))?;
+    fn open(&mut self) -> crate::Result<()> {
+        let dev = self.service.open()?;
+        self.vhost_features = dev.features().context(self.service.name())?;
+        for index in 0..u32::from(self.service.queues()) {
+            self.service.place(&dev, index)?;
         }
         self.dev = Some(dev);
         Ok(())
     }
 
     /// A front end has connected; `peer` is its process.
-    pub fn begin(&mut self, peer: Option<i32>) -> std::result::Result<(), String> {
+    pub fn begin(&mut self, peer: Option<i32>) -> crate::Result<()> {
         self.peer = peer;
         self.heard = Some(Instant::now());
         match self.dev {
@@ -194,62 +154,55 @@ impl Session {
         self.heard.is_none_or(|at| at.elapsed() > PAUSE)
     }
 
-    /// What the kernel says of the disk.
-    pub fn info(&self) -> &BlkInfo {
-        &self.info
+    /// What is served.
+    pub fn service(&self) -> &S {
+        &self.service
     }
 
     /// Counters of the vrings that a guest uses now.
-    pub fn stats(&self) -> io::Result<Vec<BlkStats>> {
+    pub fn stats(&self) -> io::Result<Vec<S::Stats>> {
         let Some(dev) = &self.dev else {
             return Ok(Vec::new());
         };
         let running = (0..).zip(&self.vrings).filter(|(_, vring)| vring.running);
-        running.map(|(index, _)| dev.stats(index)).collect()
+        running
+            .map(|(index, _)| self.service.stats(dev, index))
+            .collect()
     }
 
-    /// Looks whether the disk has another size than before, and tells the guest.
+    /// Looks whether what is served has another size than before, and tells the guest.
     /// Returns the new one in bytes.
-    pub fn check_capacity(&mut self) -> std::result::Result<Option<u64>, String> {
-        let size = self.disk.size().map_err(|e| e.to_string())?;
-        if size == self.size {
-            // In the middle of a handshake it would be dropped again.
-            if self.missed_news && self.is_quiet() {
-                self.missed_news = false;
-                self.tell_size()?;
-            }
-            return Ok(None);
+    pub fn check_size(&mut self) -> crate::Result<Option<u64>> {
+        let size = self.service.new_size(self.dev.as_ref())?;
+        // In the middle of a handshake it would be dropped again.
+        let again = self.missed_news && self.is_quiet();
+        if again {
+            self.missed_news = false;
         }
-        // The kernel looks at the size with each request; the rest is for the guest.
-        if let Some(dev) = &self.dev {
-            self.info = dev.info().map_err(|e| e.to_string())?;
+        if size.is_some() || again {
+            self.tell_size()?;
         }
-        self.size = size;
-        self.tell_size()?;
-        Ok(Some(size))
+        Ok(size)
     }
 
-    fn tell_size(&self) -> std::result::Result<(), String> {
+    fn tell_size(&self) -> crate::Result<()> {
         let Some(channel) = &self.channel else {
             return Ok(());
         };
-        channel::config_changed(channel)
-            .map_err(|e| format!("cannot tell the VMM of the disk's size: {e}"))
+        channel::config_changed(channel).context("cannot tell the VMM of the new size")
     }
 
-    fn dev(&self) -> Result<&dyn BlkDevice> {
-        self.dev
-            .as_deref()
-            .ok_or(Error::InvalidOperation("no front end"))
+    fn dev(&self) -> crate::Result<&S::Device> {
+        self.dev.as_ref().ok_or_else(|| refuse("no front end"))
     }
 
-    fn vring(&mut self, index: u32) -> Result<&mut Vring> {
+    fn vring(&mut self, index: u32) -> crate::Result<&mut Vring> {
         self.vrings
             .get_mut(index as usize)
             .ok_or_else(|| refuse(&format!("there is no vring {index}")))
     }
 
-    fn stopped_vring(&mut self, index: u32, what: &str) -> Result<&mut Vring> {
+    fn stopped_vring(&mut self, index: u32, what: &str) -> crate::Result<&mut Vring> {
         let vring = self.vring(index)?;
         if vring.running {
             return Err(refuse(&format!("{what} of running vring {index}")));
@@ -258,7 +211,7 @@ impl Session {
     }
 
     /// Starts each vring that is ready and does not run.
-    fn settle(&mut self) -> Result<()> {
+    fn settle(&mut self) -> crate::Result<()> {
         for index in 0..self.vrings.len() as u32 {
             self.settle_one(index)?;
         }
@@ -267,7 +220,7 @@ impl Session {
 
     /// The same, but leaves alone a vring whose memory was taken away and is not back
     /// yet: a front end that enlarges regions removes them first, and adds one by one.
-    fn settle_inside(&mut self) -> Result<()> {
+    fn settle_inside(&mut self) -> crate::Result<()> {
         for index in 0..self.vrings.len() as u32 {
             let vring = self.vring(index)?.clone();
             let inside = |addr| self.our_addresses(index, vring.num, addr).is_ok();
@@ -278,7 +231,7 @@ impl Session {
         Ok(())
     }
 
-    fn settle_one(&mut self, index: u32) -> Result<()> {
+    fn settle_one(&mut self, index: u32) -> crate::Result<()> {
         let vring = self.vring(index)?.clone();
         let ready = vring.enabled && vring.kick && vring.num != 0;
         let Some(addr) = vring.addr.filter(|_| ready && !vring.running) else {
@@ -293,16 +246,14 @@ impl Session {
             self.skip_nothing(index, vring.num, addr.used)?;
         }
         let dev = self.dev()?;
-        dev.set_vring_addr(&ours)
-            .map_err(|e| fail("vring addresses", e))?;
-        dev.start(index)
-            .map_err(|e| fail("cannot start vring", e))?;
+        dev.set_vring_addr(&ours).context("vring addresses")?;
+        dev.start(index).context("cannot start vring")?;
         self.missed_news |= self.vrings.iter().all(|v| !v.running);
         self.vring(index)?.running = true;
         self.vring(index)?.known = true;
         if !self.served {
             self.served = true;
-            say!("{}: serving a guest", self.disk.path.display());
+            say!("{}: serving a guest", self.service.name());
         }
         Ok(())
     }
@@ -312,7 +263,7 @@ impl Session {
         if !std::mem::replace(&mut self.missed_memory, true) {
             say!(
                 "{}: a vring waits, as the VMM has shared no memory yet: {HOW_TO_SHARE}",
-                self.disk.path.display()
+                self.service.name()
             );
         }
     }
@@ -325,13 +276,13 @@ impl Session {
     /// offered meanwhile would never be served. (A driver that offered a head
     /// twice, or none of the ring's, has fewer answers than it had requests; some
     /// that were answered are served again then, as QEMU has it, too.)
-    fn skip_nothing(&self, index: u32, num: u32, used: u64) -> Result<()> {
+    fn skip_nothing(&self, index: u32, num: u32, used: u64) -> crate::Result<()> {
         let dev = self.dev()?;
-        let base = dev.vring_base(index).map_err(|e| fail("vring base", e))? as u16;
+        let base = dev.vring_base(index).context("vring base")? as u16;
         let raw = self
             .memory
             .read(used.wrapping_add(2))
-            .map_err(|e| fail("the used ring's index", e))?;
+            .context("the used ring's index")?;
         let answered = match self.acked & config::F_VERSION_1 {
             0 => u16::from_ne_bytes(raw),
             _ => u16::from_le_bytes(raw),
@@ -344,13 +295,18 @@ impl Session {
         say!(
             "{}: vring {index}: going on {back} requests before where the VMM said, as they \
              were not answered",
-            self.disk.path.display()
+            self.service.name()
         );
         dev.set_vring_base(index, answered.into())
-            .map_err(|e| fail("vring base", e))
+            .context("vring base")
     }
 
-    fn our_addresses(&self, index: u32, num: u32, addr: RingAddr) -> Result<vhost_vring_addr> {
+    fn our_addresses(
+        &self,
+        index: u32,
+        num: u32,
+        addr: RingAddr,
+    ) -> crate::Result<vhost_vring_addr> {
         let n = u64::from(num);
         let event = if self.acked & config::F_EVENT_IDX != 0 {
             2
@@ -374,27 +330,11 @@ impl Session {
         })
     }
 
-    fn placement(&self, index: u32) -> Placement {
-        let turn = |list: &[u32]| list.get(index as usize % list.len().max(1)).copied();
-        let pollers = &self.settings.pollers;
-        Placement {
-            index,
-            poller: pollers
-                .get(index as usize % pollers.len().max(1))
-                .copied()
-                .unwrap_or(-1),
-            hctx: turn(&self.settings.hctx).unwrap_or(uapi::HCTX_AUTO),
-            weight: self.settings.weight,
-        }
-    }
-
-    fn stop_one(&mut self, index: u32) -> Result<()> {
+    fn stop_one(&mut self, index: u32) -> crate::Result<()> {
         if !self.vring(index)?.running {
             return Ok(());
         }
-        self.dev()?
-            .stop(index)
-            .map_err(|e| fail("cannot stop vring", e))?;
+        self.dev()?.stop(index).context("cannot stop vring")?;
         self.vring(index)?.running = false;
         Ok(())
     }
@@ -403,12 +343,12 @@ impl Session {
     pub fn stop_all(&mut self) {
         for index in 0..self.vrings.len() as u32 {
             if let Err(e) = self.stop_one(index) {
-                say!("{}: {e}", self.disk.path.display());
+                say!("{}: {e}", self.service.name());
             }
         }
     }
 
-    fn map(&self, memory: &mut Memory, r: &VhostUserMemoryRegion, file: File) -> Result<()> {
+    fn map(&self, memory: &mut Memory, r: &VhostUserMemoryRegion, file: File) -> crate::Result<()> {
         let most = self.most_memory();
         if memory.size().saturating_add(r.memory_size) > most {
             return Err(refuse(&format!(
@@ -417,20 +357,18 @@ impl Session {
                 most >> 20
             )));
         }
-        memory
-            .add(region(r), file, self.peer)
-            .map_err(Error::ReqHandlerError)
+        let added = memory.add(region(r), file, self.peer);
+        added.map_err(|e| e.to_string().into())
     }
 
     /// A sparse file costs its front end nothing; the address space is all the disks'.
     fn most_memory(&self) -> u64 {
-        let pinned = self.disk.backend().flags & uapi::BACKEND_PINNED != 0;
-        let host = pinned.then(host::memory).flatten();
+        let host = self.service.is_pinned().then(host::memory).flatten();
         host.map_or(MOST_MEMORY, |host| host.min(MOST_MEMORY))
     }
 
-    fn give_table(&self, memory: &Memory) -> Result<()> {
-        self.dev()?.set_mem_table(&memory.table()).map_err(|e| {
+    fn give_table(&self, memory: &Memory) -> crate::Result<()> {
+        self.dev()?.set_mem_table(&memory.table()).or_else(|e| {
             let why = match e.raw_os_error() {
                 Some(libc::ENOMEM) => {
                     "the kernel does not take the memory table: with --pinned, raise the limit \
@@ -441,37 +379,18 @@ impl Session {
                 }
                 _ => "the kernel does not take the memory table",
             };
-            fail(why, e)
+            Err(e).context(why)
         })
     }
 
-    fn set_vring_fd(&mut self, which: VringFd, index: u8, fd: Option<File>) -> Result<()> {
+    fn set_vring_fd(&mut self, which: VringFd, index: u8, fd: Option<File>) -> crate::Result<()> {
         let index = u32::from(index);
         self.vring(index)?;
         let raw = fd.as_ref().map(File::as_raw_fd);
         // The kernel takes a reference of its own; ours ends with `fd`.
         self.dev()?
             .set_vring_fd(which, index, raw)
-            .map_err(|e| fail("a vring's descriptor", e))
-    }
-}
-
-fn explain_placement(p: &Placement, e: &io::Error) -> String {
-    match e.raw_os_error() {
-        Some(libc::EOPNOTSUPP) => format!(
-            "vring {} cannot submit to hardware context {} from its poller's CPU: this kernel has \
-             no block-layer patch, so give a --poll-cpu of that context \
-             (/sys/block/DISK/mq/{}/cpu_list), or leave out --hctx",
-            p.index, p.hctx, p.hctx
-        ),
-        Some(libc::EINVAL) => {
-            format!(
-                "--hctx {}: the disk has no such hardware context (/sys/block/DISK/mq lists \
-                 them), or is served by an engine without (see --engine)",
-                p.hctx
-            )
-        }
-        _ => format!("vring {} gets no poller: {e}", p.index),
+            .context("a vring's descriptor")
     }
 }
 
@@ -484,7 +403,7 @@ fn region(r: &VhostUserMemoryRegion) -> Region {
     }
 }
 
-impl VhostUserBackendReqHandlerMut for Session {
+impl<S: Service> VhostUserBackendReqHandlerMut for Session<S> {
     fn set_owner(&mut self) -> Result<()> {
         Ok(()) // we own the device since we opened it
     }
@@ -500,9 +419,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn reset_device(&mut self) -> Result<()> {
         for index in 0..self.vrings.len() as u32 {
             self.get_vring_base(index)?;
-            self.dev()?
-                .set_vring_base(index, 0)
-                .map_err(|e| fail("vring base", e))?;
+            self.dev()?.set_vring_base(index, 0).context("vring base")?;
             // It starts anew, at 0, whatever is in the used ring.
             *self.vring(index)? = Vring {
                 known: true,
@@ -512,41 +429,39 @@ impl VhostUserBackendReqHandlerMut for Session {
         // Rings are now checked without room for EVENT_IDX: the kernel must not use it.
         self.dev()?
             .set_features(0)
-            .map_err(|e| fail("the kernel does not forget the features", e))?;
+            .context("the kernel does not forget the features")?;
         self.acked = 0;
         Ok(())
     }
 
     fn get_features(&mut self) -> Result<u64> {
-        Ok(config::offered(
-            self.vhost_features,
-            &self.info,
-            self.settings.writeback,
-        ))
+        Ok(self.service.features(self.vhost_features))
     }
 
     fn set_features(&mut self, features: u64) -> Result<()> {
         if features & !self.get_features()? != 0 {
             // Of a pvio before this one, most likely.
-            return Err(refuse(
-                "the guest negotiated features this disk no longer has; restart the VM",
-            ));
+            return Err(refuse(&format!(
+                "the guest negotiated features that {} no longer has; restart the VM",
+                self.service.name()
+            ))
+            .into());
         }
         if self.vrings.iter().any(|v| v.running) {
             if features == self.acked {
                 return Ok(());
             }
-            return Err(refuse("features change while a vring runs"));
+            return Err(refuse("features change while a vring runs").into());
         }
-        let kernel = config::for_kernel(features, self.vhost_features, &self.info);
+        let kernel = self.service.for_kernel(features, self.vhost_features);
         self.dev()?
             .set_features(kernel)
-            .map_err(|e| fail("the kernel does not take these features", e))?;
+            .context("the kernel does not take these features")?;
         self.acked = features;
         if features & config::F_PROTOCOL == 0 {
             self.vrings.iter_mut().for_each(|v| v.enabled = true);
         }
-        self.settle()
+        Ok(self.settle()?)
     }
 
     fn set_mem_table(
@@ -568,14 +483,14 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
         if !num.is_power_of_two() || num > MAX_QUEUE_SIZE {
-            return Err(refuse(&format!("vring {index} cannot have size {num}")));
+            return Err(refuse(&format!("vring {index} cannot have size {num}")).into());
         }
         self.stopped_vring(index, "size")?;
         self.dev()?
             .set_vring_num(index, num)
-            .map_err(|e| fail("vring size", e))?;
+            .context("vring size")?;
         self.vring(index)?.num = num;
-        self.settle()
+        Ok(self.settle()?)
     }
 
     fn set_vring_addr(
@@ -588,7 +503,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         _log: u64,
     ) -> Result<()> {
         if !flags.is_empty() {
-            return Err(refuse("dirty logging was not offered"));
+            return Err(refuse("dirty logging was not offered").into());
         }
         self.stop_one(index)?;
         self.vring(index)?.addr = Some(RingAddr {
@@ -596,64 +511,62 @@ impl VhostUserBackendReqHandlerMut for Session {
             avail: available,
             used,
         });
-        self.settle()
+        Ok(self.settle()?)
     }
 
     fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
         self.stopped_vring(index, "base")?;
         if base > u16::MAX.into() {
-            return Err(refuse(&format!("vring base {base} is not an index")));
+            return Err(refuse(&format!("vring base {base} is not an index")).into());
         }
-        self.dev()?
-            .set_vring_base(index, base)
-            .map_err(|e| fail("vring base", e))
+        let dev = self.dev()?;
+        Ok(dev.set_vring_base(index, base).context("vring base")?)
     }
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         self.stop_one(index)?;
         self.vring(index)?.kick = false;
         let dev = self.dev()?;
-        let base = dev.vring_base(index).map_err(|e| fail("vring base", e))?;
+        let base = dev.vring_base(index).context("vring base")?;
         dev.set_vring_fd(VringFd::Kick, index, None)
-            .map_err(|e| fail("vring kick", e))?;
+            .context("vring kick")?;
         Ok(VhostUserVringState::new(index, base))
     }
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         if fd.is_none() {
-            return Err(refuse("a vring without a kick descriptor cannot be served"));
+            return Err(refuse("a vring without a kick descriptor cannot be served").into());
         }
         self.set_vring_fd(VringFd::Kick, index, fd)?;
         self.vring(index.into())?.kick = true;
-        self.settle()
+        Ok(self.settle()?)
     }
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        self.set_vring_fd(VringFd::Call, index, fd)
+        Ok(self.set_vring_fd(VringFd::Call, index, fd)?)
     }
 
     fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        self.set_vring_fd(VringFd::Err, index, fd)
+        Ok(self.set_vring_fd(VringFd::Err, index, fd)?)
     }
 
     fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
         Ok(VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
-            | VhostUserProtocolFeatures::CONFIG
-            | VhostUserProtocolFeatures::BACKEND_REQ
             | VhostUserProtocolFeatures::RESET_DEVICE
-            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
+            | self.service.protocol_features())
     }
 
     fn set_protocol_features(&mut self, features: u64) -> Result<()> {
         if features & !self.get_protocol_features()?.bits() != 0 {
-            return Err(Error::FeatureMismatch);
+            return Err(vhost_user::Error::FeatureMismatch);
         }
         Ok(())
     }
 
     fn get_queue_num(&mut self) -> Result<u64> {
-        Ok(self.settings.queues.into())
+        Ok(self.service.queues().into())
     }
 
     fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
@@ -662,7 +575,7 @@ impl VhostUserBackendReqHandlerMut for Session {
             self.stop_one(index)?;
         }
         self.vring(index)?.enabled = enable;
-        self.settle()
+        Ok(self.settle()?)
     }
 
     fn get_config(
@@ -671,9 +584,8 @@ impl VhostUserBackendReqHandlerMut for Session {
         size: u32,
         _flags: VhostUserConfigFlags,
     ) -> Result<Vec<u8>> {
-        self.info = self.dev()?.info().map_err(|e| fail("device info", e))?;
-        let s = &self.settings;
-        let space = config::space(&self.info, s.queues, s.queue_size, s.writeback);
+        let dev = self.dev.as_ref().ok_or_else(|| refuse("no front end"))?;
+        let space = self.service.config(dev)?;
         // Beyond the end there are zeroes; the crate has bounded both numbers.
         let at = |i| space.get(i).copied().unwrap_or(0);
         let start = offset as usize;
@@ -681,7 +593,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
-        Err(refuse("nothing of the configuration can be written"))
+        Err(refuse("nothing of the configuration can be written").into())
     }
 
     fn set_backend_req_fd(&mut self, _backend: Backend) {
@@ -699,7 +611,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         _postcopy: Option<bool>,
     ) -> Result<Option<VhostUserMemoryRegionBase>> {
         if self.memory.len() as u64 >= host::max_mem_slots() {
-            return Err(refuse("no memory slot is left"));
+            return Err(refuse("no memory slot is left").into());
         }
         let mut memory = std::mem::take(&mut self.memory);
         let added = self.map(&mut memory, r, fd);
@@ -717,11 +629,11 @@ impl VhostUserBackendReqHandlerMut for Session {
         let removed = self.memory.take(&region(r));
         if removed.is_none() {
             self.settle()?;
-            return Err(refuse("there is no such memory region"));
+            return Err(refuse("there is no such memory region").into());
         }
         self.give_table(&self.memory)?;
         drop(removed); // unmapped only now
-        self.settle_inside()
+        Ok(self.settle_inside()?)
     }
 
     fn set_gpu_socket(&mut self, _gpu: GpuBackend) -> Result<()> {
@@ -762,11 +674,6 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 }
 
-fn not_offered() -> Error {
-    Error::InvalidOperation("this was not offered")
-}
-
-/// For [`Session::new`]: the real device.
-pub fn kernel_opener() -> Opener {
-    Arc::new(|| Ok(Box::new(crate::kernel::VhostBlk::open()?) as Box<dyn BlkDevice>))
+fn not_offered() -> vhost_user::Error {
+    vhost_user::Error::InvalidOperation("this was not offered")
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `linux/vhost_poll.h` and `linux/vhost_blk.h`, field by field.
+//! `linux/vhost_poll.h`, `linux/vhost_serve.h`, `linux/vhost_blk.h` and
+//! `linux/vhost_fs.h`, field by field.
 //!
 //! The headers explain the fields; here is only what the compiler needs. The
 //! kernel takes shorter structures than its own and refuses longer ones whose
@@ -30,6 +31,27 @@ pub const BACKEND_BYPASS_SCHEDULER: u32 = 1 << 1;
 pub const BACKEND_NO_POLL_QUEUES: u32 = 1 << 2;
 /// Pin the guest's memory when its table is set.
 pub const BACKEND_PINNED: u32 = 1 << 3;
+
+/// The guest changes nothing.
+pub const FS_EXPORT_READ_ONLY: u32 = 1 << 0;
+/// Everything is done as one user, without capabilities.
+pub const FS_EXPORT_SQUASH: u32 = 1 << 1;
+/// No extended attributes but POSIX ACLs.
+pub const FS_EXPORT_NO_XATTR: u32 = 1 << 2;
+/// The guest's privileged attributes are the host's `user.virtiofs.*`.
+pub const FS_EXPORT_MAP_XATTR: u32 = 1 << 3;
+/// The guest's privileged attributes are the host's own.
+pub const FS_EXPORT_RAW_XATTR: u32 = 1 << 4;
+/// The host does not see the guest's locks.
+pub const FS_EXPORT_LOCAL_LOCKS: u32 = 1 << 5;
+/// No POSIX ACLs.
+pub const FS_EXPORT_NO_ACL: u32 = 1 << 6;
+/// The guest caches a file until it is opened again.
+pub const FS_CACHE_AUTO: u32 = 0;
+/// The guest caches nothing.
+pub const FS_CACHE_NONE: u32 = 1;
+/// The guest caches everything.
+pub const FS_CACHE_ALWAYS: u32 = 2;
 
 /// `struct vhost_poll_create`
 #[repr(C)]
@@ -85,7 +107,7 @@ pub struct BlkInfo {
     pub pad: [u8; 7],
 }
 
-/// `struct vhost_blk_vring`
+/// `struct vhost_serve_vring`
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 #[allow(missing_docs)]
@@ -151,6 +173,69 @@ pub struct PollStats {
     pub poll_ns: u64,
     pub sleep_ns: u64,
     pub idle_window_ns: u64,
+    pub hot: u64,
+    pub handoffs: u64,
+}
+
+/// `struct vhost_fs_export`
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct FsExport {
+    pub size: u32,
+    pub flags: u32,
+    pub fd: c_int,
+    pub cache: u32,
+    pub squash_uid: u32,
+    pub squash_gid: u32,
+    pub entry_timeout_ms: u32,
+    pub attr_timeout_ms: u32,
+    pub max_nodes: u32,
+    pub max_handles: u32,
+    pub max_locks: u32,
+    pub pad: u32,
+}
+
+/// `struct vhost_serve_stats`
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[allow(missing_docs)]
+pub struct ServeStats {
+    #[serde(skip)]
+    pub size: u32,
+    pub index: u32,
+    pub poller_cpu: u32,
+    pub inflight: u32,
+    pub requests: u64,
+    pub malformed: u64,
+    pub punted: u64,
+    pub kicks: u64,
+    pub calls: u64,
+    pub latency: [u64; HIST_BUCKETS],
+    pub hot: u64,
+}
+
+/// `struct vhost_fs_info`
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[allow(missing_docs)]
+pub struct FsInfo {
+    #[serde(skip)]
+    pub size: u32,
+    pub flags: u32,
+    pub state: u32,
+    pub minor: u32,
+    pub features: u64,
+    pub fuse_flags: u64,
+    pub max_nodes: u32,
+    pub max_handles: u32,
+    pub max_locks: u32,
+    pub max_write: u32,
+    pub nodes: u64,
+    pub handles: u64,
+    pub locks: u64,
+    pub sessions: u64,
+    pub refused: u64,
 }
 
 // A size that drifts from the header's would change the ioctl's number.
@@ -159,7 +244,10 @@ const _: () = assert!(size_of::<BlkBackend>() == 40);
 const _: () = assert!(size_of::<BlkInfo>() == 88);
 const _: () = assert!(size_of::<BlkVring>() == 24);
 const _: () = assert!(size_of::<BlkStats>() == 408);
-const _: () = assert!(size_of::<PollStats>() == 104);
+const _: () = assert!(size_of::<PollStats>() == 120);
+const _: () = assert!(size_of::<FsExport>() == 48);
+const _: () = assert!(size_of::<FsInfo>() == 88);
+const _: () = assert!(size_of::<ServeStats>() == 320);
 
 /// The request numbers.
 #[allow(missing_docs)]
@@ -168,10 +256,13 @@ pub mod nr {
 
     ioctl_iow_nr!(VHOST_POLL_CREATE, IOC, 0xA0, PollCreate);
     ioctl_iowr_nr!(VHOST_POLL_GET_STATS, IOC, 0xA2, PollStats);
-    ioctl_iow_nr!(VHOST_BLK_SET_BACKEND, IOC, 0xB0, BlkBackend);
-    ioctl_iowr_nr!(VHOST_BLK_GET_INFO, IOC, 0xB1, BlkInfo);
-    ioctl_iow_nr!(VHOST_BLK_SET_VRING, IOC, 0xB2, BlkVring);
-    ioctl_iowr_nr!(VHOST_BLK_GET_STATS, IOC, 0xB4, BlkStats);
-    ioctl_io_nr!(VHOST_BLK_START, IOC, 0xB5);
-    ioctl_io_nr!(VHOST_BLK_STOP, IOC, 0xB6);
+    ioctl_iow_nr!(VHOST_BLK_SET_BACKEND, IOC, 0xD0, BlkBackend);
+    ioctl_iowr_nr!(VHOST_BLK_GET_INFO, IOC, 0xD1, BlkInfo);
+    ioctl_iow_nr!(VHOST_SERVE_SET_VRING, IOC, 0xB0, BlkVring);
+    ioctl_iowr_nr!(VHOST_BLK_GET_STATS, IOC, 0xD3, BlkStats);
+    ioctl_io_nr!(VHOST_SERVE_START, IOC, 0xB1);
+    ioctl_io_nr!(VHOST_SERVE_STOP, IOC, 0xB2);
+    ioctl_iowr_nr!(VHOST_SERVE_GET_STATS, IOC, 0xB3, ServeStats);
+    ioctl_iow_nr!(VHOST_FS_SET_EXPORT, IOC, 0xC0, FsExport);
+    ioctl_iowr_nr!(VHOST_FS_GET_INFO, IOC, 0xC1, FsInfo);
 }

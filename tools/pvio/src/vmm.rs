@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use crate::error::{Error, Result};
 use crate::uapi::MAX_VRINGS;
 
-/// Virtual machine monitors with a vhost-user-blk front end.
+/// Virtual machine monitors with a vhost-user front end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[allow(missing_docs)]
 pub enum Vmm {
@@ -17,6 +18,8 @@ pub enum Vmm {
     Crosvm,
 }
 
+const NO_TAG: &str = "crosvm asks the back end for the tag, which 'pvio fs' does not have";
+
 /// `pvio args`
 #[derive(Debug, Args)]
 pub struct VmmArgs {
@@ -24,11 +27,19 @@ pub struct VmmArgs {
     #[arg(long, value_enum)]
     pub vmm: Option<Vmm>,
 
-    /// The socket given to 'pvio blk'
+    /// The socket is of 'pvio fs'
+    #[arg(long)]
+    pub fs: bool,
+
+    /// With --fs, the name by which the guest mounts it: mount -t virtiofs TAG DIR
+    #[arg(long, default_value = "share", value_name = "TAG")]
+    pub tag: String,
+
+    /// The socket given to 'pvio blk' or 'pvio fs'
     #[arg(short, long, default_value = "/run/pvio/vm1.sock", value_name = "PATH")]
     pub socket: PathBuf,
 
-    /// The guest's vCPUs: it gets one queue for each, up to 64
+    /// The guest's vCPUs: it gets one queue for each, as many as the device can have
     #[arg(long, default_value_t = 1, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub vcpus: u16,
@@ -38,30 +49,43 @@ pub struct VmmArgs {
           value_parser = clap::value_parser!(u32).range(1..))]
     pub memory: u32,
 
-    /// The size given to 'pvio blk'
-    #[arg(long, default_value_t = 128, value_name = "N", value_parser = crate::cli::queue_size)]
-    pub queue_size: u32,
+    /// The size of each queue, as given to 'pvio blk' [default: 128, with --fs 1024]
+    #[arg(long, value_name = "N", value_parser = crate::cli::queue_size)]
+    pub queue_size: Option<u32>,
 }
 
 impl VmmArgs {
+    /// A directory has one more, for high priority.
     fn queues(&self) -> u16 {
-        self.vcpus.min(MAX_VRINGS as u16)
+        self.vcpus.min(MAX_VRINGS as u16 - u16::from(self.fs))
+    }
+
+    /// A request of 1 MiB to a directory takes 256 pages and some more.
+    fn queue_size(&self) -> u32 {
+        self.queue_size.unwrap_or(if self.fs { 1024 } else { 128 })
     }
 }
 
 /// Renders the arguments as text.
-pub fn render(args: &VmmArgs) -> String {
-    match args.vmm {
-        Some(Vmm::Qemu) => qemu(args),
-        Some(Vmm::Libvirt) => libvirt(args),
-        Some(Vmm::CloudHypervisor) => cloud_hypervisor(args),
-        Some(Vmm::Crosvm) => crosvm(args),
+pub fn render(args: &VmmArgs) -> Result<String> {
+    let one = |vmm| match (vmm, args.fs) {
+        (Vmm::Qemu, false) => Ok(qemu(args)),
+        (Vmm::Qemu, true) => Ok(qemu_fs(args)),
+        (Vmm::Libvirt, false) => Ok(libvirt(args)),
+        (Vmm::Libvirt, true) => Ok(libvirt_fs(args)),
+        (Vmm::CloudHypervisor, false) => Ok(cloud_hypervisor(args)),
+        (Vmm::CloudHypervisor, true) => Ok(cloud_hypervisor_fs(args)),
+        (Vmm::Crosvm, false) => Ok(crosvm(args)),
+        (Vmm::Crosvm, true) => Err(Error::from(NO_TAG)),
+    };
+    Ok(match args.vmm {
+        Some(vmm) => one(vmm)?,
         None => format!(
             "# QEMU\n{}\n<!-- libvirt -->\n{}",
-            qemu(args),
-            libvirt(args)
+            one(Vmm::Qemu)?,
+            one(Vmm::Libvirt)?
         ),
-    }
+    })
 }
 
 fn qemu(a: &VmmArgs) -> String {
@@ -76,7 +100,58 @@ fn qemu(a: &VmmArgs) -> String {
         cpus = a.vcpus,
         queues = a.queues(),
         mem = a.memory,
-        size = a.queue_size
+        size = a.queue_size()
+    )
+}
+
+/// QEMU 7.2 and 10 have num-request-queues, and no reconnect.
+fn qemu_fs(a: &VmmArgs) -> String {
+    let commas = |text: &str| text.replace(',', ",,");
+    format!(
+        "-smp {cpus} -m {mem}M \\\n\
+         -object memory-backend-memfd,id=pvio-mem,size={mem}M,share=on \\\n\
+         -numa node,memdev=pvio-mem \\\n\
+         -chardev socket,id=pvio1,path={socket} \\\n\
+         -device vhost-user-fs-pci,chardev=pvio1,tag={tag},num-request-queues={queues},\
+         queue-size={size}\n\
+         # in the guest: mount -t virtiofs {tag} /mnt\n",
+        socket = commas(&a.socket.display().to_string()),
+        tag = commas(&a.tag),
+        cpus = a.vcpus,
+        queues = a.queues(),
+        mem = a.memory,
+        size = a.queue_size()
+    )
+}
+
+fn libvirt_fs(a: &VmmArgs) -> String {
+    format!(
+        "<memory unit='MiB'>{mem}</memory>\n\
+         <vcpu>{cpus}</vcpu>\n\
+         <memoryBacking>\n  <source type='memfd'/>\n  <access mode='shared'/>\n</memoryBacking>\n\
+         <devices>\n  <filesystem type='mount'>\n    \
+         <driver type='virtiofs' queue='{size}'/>\n    \
+         <source socket='{socket}'/>\n    <target dir='{tag}'/>\n  </filesystem>\n</devices>\n\
+         <!-- in the guest: mount -t virtiofs {tag} /mnt -->\n",
+        socket = xml(&a.socket.display().to_string()),
+        tag = xml(&a.tag),
+        mem = a.memory,
+        cpus = a.vcpus,
+        size = a.queue_size()
+    )
+}
+
+fn cloud_hypervisor_fs(a: &VmmArgs) -> String {
+    format!(
+        "--cpus boot={cpus} \\\n\
+         --memory size={mem}M,shared=on \\\n\
+         --fs tag={tag},socket={socket},num_queues={queues},queue_size={size}\n",
+        cpus = a.vcpus,
+        queues = a.queues(),
+        mem = a.memory,
+        size = a.queue_size(),
+        tag = a.tag,
+        socket = a.socket.display()
     )
 }
 
@@ -93,7 +168,7 @@ fn libvirt(a: &VmmArgs) -> String {
         mem = a.memory,
         cpus = a.vcpus,
         queues = a.queues(),
-        size = a.queue_size
+        size = a.queue_size()
     )
 }
 
@@ -105,7 +180,7 @@ fn cloud_hypervisor(a: &VmmArgs) -> String {
         cpus = a.vcpus,
         queues = a.queues(),
         mem = a.memory,
-        size = a.queue_size,
+        size = a.queue_size(),
         socket = a.socket.display()
     )
 }
@@ -116,7 +191,7 @@ fn crosvm(a: &VmmArgs) -> String {
          --vhost-user block,socket={socket},max-queue-size={size}\n",
         cpus = a.vcpus,
         mem = a.memory,
-        size = a.queue_size,
+        size = a.queue_size(),
         socket = a.socket.display()
     )
 }
@@ -136,28 +211,54 @@ mod tests {
             socket: "/run/a,b'.sock".into(),
             vcpus: 4,
             memory: 2048,
-            queue_size: 256,
+            queue_size: None,
+            fs: false,
+            tag: "a<b".into(),
         }
     }
 
     #[test]
     fn memory_is_always_shared() {
-        assert!(render(&args(Vmm::Qemu)).contains("share=on"));
-        assert!(render(&args(Vmm::Libvirt)).contains("<access mode='shared'/>"));
-        assert!(render(&args(Vmm::CloudHypervisor)).contains("shared=on"));
+        assert!(render(&args(Vmm::Qemu)).unwrap().contains("share=on"));
+        assert!(render(&args(Vmm::Libvirt))
+            .unwrap()
+            .contains("<access mode='shared'/>"));
+        assert!(render(&args(Vmm::CloudHypervisor))
+            .unwrap()
+            .contains("shared=on"));
+    }
+
+    #[test]
+    fn a_directory_has_a_tag_and_room_for_its_requests() {
+        let fs = |vmm| {
+            render(&VmmArgs {
+                fs: true,
+                vcpus: 64,
+                ..args(vmm)
+            })
+        };
+        assert!(fs(Vmm::Crosvm).is_err());
+        let fs = |vmm| fs(vmm).unwrap();
+        let qemu = fs(Vmm::Qemu);
+        assert!(qemu.contains("tag=a<b,num-request-queues=63,queue-size=1024\n"));
+        assert!(!qemu.contains("reconnect"));
+        assert!(fs(Vmm::Libvirt).contains("<target dir='a&lt;b'/>"));
+        assert!(fs(Vmm::CloudHypervisor).contains("--fs tag=a<b,socket="));
     }
 
     #[test]
     fn a_queue_for_each_vcpu_and_awkward_paths() {
-        let qemu = render(&args(Vmm::Qemu));
+        let qemu = render(&args(Vmm::Qemu)).unwrap();
         assert!(qemu.contains("num-queues=4") && qemu.contains("/run/a,,b'.sock"));
         assert!(qemu.contains("size=2048M") && qemu.contains("reconnect=1"));
-        assert!(render(&args(Vmm::Libvirt)).contains("path='/run/a,b&apos;.sock'"));
+        assert!(render(&args(Vmm::Libvirt))
+            .unwrap()
+            .contains("path='/run/a,b&apos;.sock'"));
         let many = VmmArgs {
             vcpus: 100,
             ..args(Vmm::Libvirt)
         };
-        assert!(render(&many).contains("<vcpu>100</vcpu>"));
-        assert!(render(&many).contains("queues='64'"));
+        assert!(render(&many).unwrap().contains("<vcpu>100</vcpu>"));
+        assert!(render(&many).unwrap().contains("queues='64'"));
     }
 }

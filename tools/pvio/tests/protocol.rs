@@ -305,7 +305,7 @@ fn a_new_size_reaches_the_front_end() {
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     front.acked(21, &[], &[theirs.as_raw_fd()]);
     drop(theirs);
-    let look = || bench.session.lock().unwrap().check_capacity().unwrap();
+    let look = || bench.session.lock().unwrap().check_size().unwrap();
     assert_eq!(look(), None);
     bench.image.as_file().set_len(2 << 20).unwrap();
     assert_eq!(look(), Some(2 << 20));
@@ -316,7 +316,7 @@ fn a_new_size_reaches_the_front_end() {
     // A front end that does not listen does not hold us up.
     drop(ours);
     bench.image.as_file().set_len(3 << 20).unwrap();
-    assert!(bench.session.lock().unwrap().check_capacity().is_err());
+    assert!(bench.session.lock().unwrap().check_size().is_err());
     front.close();
 }
 
@@ -331,7 +331,7 @@ fn a_new_size_is_told_again_once_a_guest_runs() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     front.acked(21, &[], &[theirs.as_raw_fd()]);
-    let look = || bench.session.lock().unwrap().check_capacity().unwrap();
+    let look = || bench.session.lock().unwrap().check_size().unwrap();
     let told = || (&ours).read(&mut [0u8; 24]).unwrap_or(0) / 12;
     for _ in 0..2 {
         front.start_ring(0, 0, &kick);

@@ -7,22 +7,26 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::memfd::{memfd_create, MFdFlags};
 use vhost::vhost_kern::vhost_binding::{vhost_memory_region, vhost_vring_addr};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use vmm_sys_util::tempfile::TempFile;
 
+use pvio::blk::{Blk, Settings};
 use pvio::disk::{Disk, Options};
-use pvio::kernel::{BlkDevice, Opener, Placement, VringFd};
+use pvio::kernel::{BlkDevice, FsDevice, Opener, Placement, Vhost, VringFd};
 use pvio::server::{self, Shared};
-use pvio::session::{Session, Settings};
-use pvio::uapi::{BlkBackend, BlkInfo, BlkStats};
+use pvio::service::Service;
+use pvio::session::Session;
+use pvio::uapi::{BlkBackend, BlkInfo, BlkStats, FsExport, FsInfo, ServeStats};
 
 pub const MEM: u64 = 1 << 20;
 pub const FRONT: u64 = 0x7f00_0000_0000;
@@ -112,7 +116,7 @@ fn busy() -> io::Error {
     io::Error::from_raw_os_error(libc::EBUSY)
 }
 
-impl BlkDevice for Fake {
+impl Vhost for Fake {
     fn features(&self) -> io::Result<u64> {
         Ok(VHOST_FEATURES)
     }
@@ -170,6 +174,34 @@ impl BlkDevice for Fake {
         Ok(())
     }
 
+    fn place_vring(&self, p: &Placement) -> io::Result<()> {
+        let mut s = self.state();
+        let ring = s.ring(p.index);
+        assert!(ring.placed.is_none() && !ring.running);
+        ring.placed = Some((p.poller, p.hctx));
+        Ok(())
+    }
+
+    fn start(&self, index: u32) -> io::Result<()> {
+        let mut s = self.state();
+        let ring = s.ring(index);
+        assert!(!ring.running && ring.num != 0 && ring.fds[0] && ring.placed.is_some());
+        ring.running = true;
+        s.check_running();
+        s.note(format!("start {index}"));
+        Ok(())
+    }
+
+    fn stop(&self, index: u32) -> io::Result<()> {
+        let mut s = self.state();
+        assert!(s.ring(index).running);
+        s.ring(index).running = false;
+        s.note(format!("stop {index}"));
+        Ok(())
+    }
+}
+
+impl BlkDevice for Fake {
     fn set_backend(&self, backend: &BlkBackend) -> io::Result<()> {
         assert!(backend.fd >= 0);
         self.state().note("backend".into());
@@ -198,46 +230,41 @@ impl BlkDevice for Fake {
             ..Default::default()
         })
     }
+}
 
-    fn place_vring(&self, p: &Placement) -> io::Result<()> {
+impl FsDevice for Fake {
+    fn set_export(&self, export: &FsExport) -> io::Result<()> {
+        assert!(export.fd >= 0);
         let mut s = self.state();
-        let ring = s.ring(p.index);
-        assert!(ring.placed.is_none() && !ring.running);
-        ring.placed = Some((p.poller, p.hctx));
+        assert!(s.rings.values().all(|r| !r.running));
+        s.note(format!("export {:#x}", export.flags));
         Ok(())
     }
 
-    fn start(&self, index: u32) -> io::Result<()> {
-        let mut s = self.state();
-        let ring = s.ring(index);
-        assert!(!ring.running && ring.num != 0 && ring.fds[0] && ring.placed.is_some());
-        ring.running = true;
-        s.check_running();
-        s.note(format!("start {index}"));
-        Ok(())
+    fn info(&self) -> io::Result<FsInfo> {
+        Ok(FsInfo::default())
     }
 
-    fn stop(&self, index: u32) -> io::Result<()> {
-        let mut s = self.state();
-        assert!(s.ring(index).running);
-        s.ring(index).running = false;
-        s.note(format!("stop {index}"));
-        Ok(())
+    fn stats(&self, index: u32) -> io::Result<ServeStats> {
+        Ok(ServeStats {
+            index,
+            requests: 9,
+            ..Default::default()
+        })
     }
 }
 
 /// What pvio says, which goes past the capture of cargo test.
 static LOG: LazyLock<File> = LazyLock::new(|| {
     let log = memfd(0);
-    // SAFETY: no pointers; standard error is everybody's, and stays open.
-    assert_eq!(unsafe { libc::dup2(log.as_raw_fd(), 2) }, 2);
+    nix::unistd::dup2_stderr(&log).unwrap();
     log
 });
 
 /// Everything below the socket, without a kernel.
 pub struct Bench {
     pub state: Arc<Mutex<State>>,
-    pub session: Shared,
+    pub session: Shared<Blk<Fake>>,
     pub opened: Arc<AtomicUsize>,
     pub image: TempFile,
 }
@@ -266,7 +293,8 @@ impl Bench {
             weight: 100,
             writeback,
         };
-        let session = Session::new(disk, settings, opener(&state, &opened)).unwrap();
+        let service = Blk::new(disk, settings, opener(&state, &opened));
+        let session = Session::new(service).unwrap();
         Self {
             state,
             session: Arc::new(Mutex::new(session)),
@@ -290,26 +318,18 @@ impl Bench {
     }
 
     pub fn connect(&self) -> Front {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let session = Arc::clone(&self.session);
-        let name = self.image.as_path().display().to_string();
-        Front {
-            sock: ours,
-            server: Some(thread::spawn(move || {
-                server::serve_one(theirs, &session, &name);
-            })),
-        }
+        Front::connect(&self.session, &self.image.as_path().display().to_string())
     }
 }
 
-fn opener(state: &Arc<Mutex<State>>, opened: &Arc<AtomicUsize>) -> Opener {
+pub fn opener(state: &Arc<Mutex<State>>, opened: &Arc<AtomicUsize>) -> Opener<Fake> {
     let (state, opened) = (Arc::clone(state), Arc::clone(opened));
     Arc::new(move || {
         let mut s = state.lock().unwrap();
         assert!(!s.open, "two devices at once");
         s.open = true;
         opened.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(Fake(Arc::clone(&state))) as Box<dyn BlkDevice>)
+        Ok(Fake(Arc::clone(&state)))
     })
 }
 
@@ -329,6 +349,17 @@ pub fn pair(a: u32, b: u32) -> Vec<u8> {
 }
 
 impl Front {
+    pub fn connect<S: Service + 'static>(session: &Shared<S>, name: &str) -> Self {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (session, name) = (Arc::clone(session), name.to_owned());
+        Self {
+            sock: ours,
+            server: Some(thread::spawn(move || {
+                server::serve_one(theirs, &session, &name);
+            })),
+        }
+    }
+
     /// Sends a message; an error means that we were hung up on.
     pub fn send(&self, request: u32, flags: u32, body: &[u8], fds: &[RawFd]) -> io::Result<()> {
         let size = body.len() as u32;
@@ -432,11 +463,7 @@ fn io_error(e: vmm_sys_util::errno::Error) -> io::Error {
 }
 
 pub fn memfd(len: u64) -> File {
-    // SAFETY: the name is a terminated string; the result is checked.
-    let fd = unsafe { libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC) };
-    assert!(fd >= 0);
-    // SAFETY: just made, nobody else has it.
-    let file = unsafe { File::from_raw_fd(fd) };
+    let file = File::from(memfd_create("test", MFdFlags::MFD_CLOEXEC).unwrap());
     file.set_len(len).unwrap();
     file
 }
@@ -448,9 +475,6 @@ pub fn set_used(memory: &File, index: u64, used: u16) {
 }
 
 pub fn eventfd() -> File {
-    // SAFETY: no pointers; the result is checked.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-    assert!(fd >= 0);
-    // SAFETY: just made, nobody else has it.
-    unsafe { File::from_raw_fd(fd) }
+    let fd = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).unwrap();
+    File::from(OwnedFd::from(fd))
 }

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A directory, as a [`Service`]: `/dev/vhost-fs` serves it.
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{open, OFlag};
+use nix::sys::stat::Mode;
+
+use crate::error::{Context, Error, Result};
+use crate::host;
+use crate::kernel::{FsDevice, Node, Opener, Placement, DEV_FS};
+use crate::service::Service;
+use crate::uapi::{self, FsExport, ServeStats};
+
+/// What a guest may do with a directory, and how much of it.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// [`uapi`]'s `FS_EXPORT_*`.
+    pub flags: u32,
+    /// [`uapi`]'s `FS_CACHE_*`.
+    pub cache: u32,
+    /// With `FS_EXPORT_SQUASH`: whose rights everything is done with.
+    pub squash: (u32, u32),
+    /// How long the guest may believe a name, in ms.
+    pub entry_timeout: u32,
+    /// How long the guest may believe attributes, in ms.
+    pub attr_timeout: u32,
+    /// Files and directories the guest may know at a time; 0 is the kernel's default.
+    pub max_nodes: u32,
+    /// And have open.
+    pub max_handles: u32,
+    /// Owners of locks, and requests that wait for one.
+    pub max_locks: u32,
+}
+
+/// How it is served.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Vrings the front end may use, the one for high priority included.
+    pub queues: u16,
+    /// Pollers, one descriptor each; vring i goes to number i modulo their count.
+    pub pollers: Vec<RawFd>,
+    /// Share of a poller's round; 0 is the default.
+    pub weight: u32,
+}
+
+/// An open directory.
+pub struct Directory {
+    dir: OwnedFd,
+    path: PathBuf,
+    opts: Options,
+}
+
+impl Directory {
+    /// Opens `path` once: renamed or mounted over, the directory stays the same.
+    pub fn open(path: &Path, opts: &Options) -> Result<Self> {
+        let name = path.display();
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let dir = open(path, flags, Mode::empty()).map_err(|e| match e {
+            Errno::ENOENT => Error::from(format!("{name} does not exist")),
+            Errno::ENOTDIR => format!("{name} is not a directory").into(),
+            Errno::EACCES => format!("no permission to reach {name}").into(),
+            _ => format!("{name}: {e}").into(),
+        })?;
+        Ok(Self {
+            dir,
+            path: path.to_owned(),
+            opts: opts.clone(),
+        })
+    }
+
+    fn export(&self) -> FsExport {
+        let o = &self.opts;
+        FsExport {
+            size: size_of::<FsExport>() as u32,
+            flags: o.flags,
+            fd: self.dir.as_raw_fd(),
+            cache: o.cache,
+            squash_uid: o.squash.0,
+            squash_gid: o.squash.1,
+            entry_timeout_ms: o.entry_timeout,
+            attr_timeout_ms: o.attr_timeout,
+            max_nodes: o.max_nodes,
+            max_handles: o.max_handles,
+            max_locks: o.max_locks,
+            pad: 0,
+        }
+    }
+
+    fn explain(&self, e: &io::Error) -> Error {
+        let name = self.path.display();
+        match e.raw_os_error() {
+            Some(libc::EPERM) => format!(
+                "{name}: no permission to serve it: that needs CAP_SYS_ADMIN, as a bind mount does"
+            ),
+            Some(libc::EACCES) => format!("{name}: no permission to read it"),
+            Some(libc::EINVAL) => format!(
+                "{name}: the kernel cannot serve it: a limit is too large, or its mount cannot be \
+                 bound elsewhere (unbindable, or of another mount namespace)"
+            ),
+            Some(libc::EOPNOTSUPP) => format!("{name}: its file system cannot be served"),
+            _ => format!("{name}: the kernel does not take it: {e}"),
+        }
+        .into()
+    }
+}
+
+/// A directory that is served by devices of type `D`.
+pub struct Fs<D> {
+    directory: Directory,
+    settings: Settings,
+    opener: Opener<D>,
+}
+
+impl<D: FsDevice> Fs<D> {
+    /// Serves `directory` with devices from `opener`.
+    pub fn new(directory: Directory, settings: Settings, opener: Opener<D>) -> Self {
+        Self {
+            directory,
+            settings,
+            opener,
+        }
+    }
+}
+
+impl<D: FsDevice> Service for Fs<D> {
+    type Device = D;
+    type Stats = ServeStats;
+
+    const KIND: &'static str = "share";
+
+    fn name(&self) -> String {
+        self.directory.path.display().to_string()
+    }
+
+    fn open(&mut self) -> Result<D> {
+        let dev = (self.opener)().map_err(|e| host::explain_node(DEV_FS, &e))?;
+        dev.set_export(&self.directory.export())
+            .map_err(|e| self.directory.explain(&e))?;
+        Ok(dev)
+    }
+
+    fn place(&self, dev: &D, index: u32) -> Result<()> {
+        let placement = Placement {
+            index,
+            poller: Placement::poller_of(&self.settings.pollers, index),
+            hctx: uapi::HCTX_AUTO,
+            weight: self.settings.weight,
+        };
+        dev.place_vring(&placement)
+            .context(format!("vring {index} gets no poller"))
+    }
+
+    fn queues(&self) -> u16 {
+        self.settings.queues
+    }
+
+    fn is_pinned(&self) -> bool {
+        false
+    }
+
+    fn stats(&self, dev: &D, index: u32) -> io::Result<ServeStats> {
+        dev.stats(index)
+    }
+}
+
+/// For [`Fs::new`]: the real device.
+pub fn kernel_opener() -> Opener<Node> {
+    std::sync::Arc::new(Node::fs)
+}

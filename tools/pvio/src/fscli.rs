@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The command line of `pvio fs`.
+//!
+//! Options that mean the same as virtiofsd's have virtiofsd's names, those of the C
+//! program behind `-o` included, so that libvirt can start one for the other.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+
+use crate::cli::{Door, PollArgs};
+use crate::error::{Error, Result};
+use crate::fs::Options;
+use crate::uapi;
+
+/// Answer to `--print-capabilities`.
+pub const CAPABILITIES: &str = r#"{"type":"fs","features":["separate-options"]}"#;
+
+/// What the guest keeps in its own page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Cache {
+    /// a file's data until it is opened again, names and attributes for a second
+    Auto,
+    /// nothing: each read and write goes to the host
+    #[value(alias = "none")]
+    Never,
+    /// everything, for a day: the host does not change the directory
+    Always,
+}
+
+/// What the guest's trusted.* and security.* attributes are on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Privileged {
+    /// there are none
+    Refuse,
+    /// user.virtiofs.*
+    Map,
+    /// the host's own
+    Host,
+}
+
+/// User and group that everything is done as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Squash(u32, u32);
+
+impl std::str::FromStr for Squash {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (uid, gid) = text.split_once(':').unwrap_or((text, text));
+        match (uid.parse(), gid.parse()) {
+            (Ok(uid), Ok(gid)) if uid != u32::MAX && gid != u32::MAX => Ok(Self(uid, gid)),
+            _ => Err(format!("'{text}' is not UID or UID:GID, in numbers").into()),
+        }
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  pvio fs --socket /run/pvio/home.sock --shared-dir /srv/home
+  pvio fs --socket /run/pvio/pub.sock --shared-dir /srv/pub --readonly --squash 65534
+  pvio args --fs --socket /run/pvio/home.sock      # what QEMU has to be told
+
+The guest's memory must be shared (see 'pvio args'), and the modules vhost_poll and
+vhost_fs loaded. In the guest: mount -t virtiofs TAG /mnt. Stop with SIGTERM, the guest
+first: QEMU does not reconnect.";
+
+/// `pvio fs`
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct FsArgs {
+    /// Socket to listen on
+    #[arg(
+        short,
+        long,
+        visible_alias = "socket-path",
+        value_name = "PATH",
+        conflicts_with = "fd"
+    )]
+    pub socket: Option<PathBuf>,
+
+    /// Inherited descriptor to use instead, listening or connected
+    #[arg(long, value_name = "N")]
+    pub fd: Option<i32>,
+
+    /// Group that may connect to the socket [default: as the umask has it]
+    #[arg(long, value_name = "GROUP", conflicts_with = "fd")]
+    pub socket_group: Option<String>,
+
+    /// Directory to serve; what is mounted beneath it is not served
+    #[arg(long, value_name = "DIR")]
+    pub shared_dir: Option<PathBuf>,
+
+    /// Refuse all changes
+    #[arg(long)]
+    pub readonly: bool,
+
+    /// What the guest caches
+    #[arg(long, value_enum, default_value = "auto", value_name = "POLICY")]
+    pub cache: Cache,
+
+    /// How long the guest may believe a name, in ms [default: the cache policy's]
+    #[arg(long, value_name = "MS")]
+    pub entry_timeout: Option<u32>,
+
+    /// How long the guest may believe attributes, in ms [default: the cache policy's]
+    #[arg(long, value_name = "MS")]
+    pub attr_timeout: Option<u32>,
+
+    /// Extended attributes
+    #[arg(long)]
+    pub xattr: bool,
+
+    /// The guest's security.* and trusted.* attributes, with --xattr
+    #[arg(long, value_enum, default_value = "refuse", value_name = "POLICY")]
+    pub privileged_xattr: Privileged,
+
+    /// POSIX ACLs (and --xattr)
+    #[arg(long)]
+    pub posix_acl: bool,
+
+    /// Keep the guest's file locks in the guest, as virtiofsd does: the host and other
+    /// guests do not see them
+    #[arg(long)]
+    pub local_locks: bool,
+
+    /// Do everything as one user, without capabilities: the host's checks are the real
+    /// ones [default: as pvio's user; the guest checks]
+    #[arg(long, value_name = "UID[:GID]")]
+    pub squash: Option<Squash>,
+
+    /// Files and directories the guest may know at a time [default: the kernel's]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub max_nodes: u32,
+
+    /// Files and directories the guest may have open [default: the kernel's]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub max_handles: u32,
+
+    /// Owners of locks, and requests that wait for one [default: the kernel's]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub max_locks: u32,
+
+    /// Vrings the VMM may use, 2 to 64: the one for high priority, and request queues
+    #[arg(long, value_name = "N", default_value_t = uapi::MAX_VRINGS as u16,
+          value_parser = clap::value_parser!(u16).range(2..=uapi::MAX_VRINGS as i64))]
+    pub num_queues: u16,
+
+    /// Share of a poller's round that each vring has, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 100,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub weight: u32,
+
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub poll: PollArgs,
+
+    /// Options of older virtiofsd programs: source=, cache=, [no_]xattr, [no_]posix_acl,
+    /// [no_]posix_lock, [no_]flock, sandbox=
+    #[arg(short = 'o', value_name = "OPTION[,OPTION...]")]
+    pub compat: Vec<String>,
+
+    /// virtiofsd's; there is nothing to be confined, because no process serves the files
+    #[arg(long, value_name = "MODE", hide = true)]
+    pub sandbox: Option<String>,
+
+    /// virtiofsd's; the kernel has its own workers
+    #[arg(long, value_name = "N", hide = true)]
+    pub thread_pool_size: Option<u32>,
+
+    /// Print what this back end can do, as JSON, and do nothing else
+    #[arg(long)]
+    pub print_capabilities: bool,
+}
+
+/// A directory to serve.
+#[derive(Debug)]
+pub struct Share {
+    /// Where its front ends come from.
+    pub door: Door,
+    /// What is served.
+    pub path: PathBuf,
+    /// And how.
+    pub options: Options,
+}
+
+impl Share {
+    /// A short name for messages and threads.
+    pub fn name(&self) -> String {
+        let path: &Path = match &self.door {
+            Door::Path(path) => path,
+            Door::Fd(_) => &self.path,
+        };
+        let stem = path.file_stem().map(|n| n.to_string_lossy().into_owned());
+        stem.unwrap_or_default()
+    }
+}
+
+/// What `-o` may change.
+struct Choices {
+    path: Option<PathBuf>,
+    cache: Cache,
+    xattr: bool,
+    acl: bool,
+    /// Locks that the host sees: POSIX, flock.
+    locks: [bool; 2],
+}
+
+impl Choices {
+    fn take(&mut self, option: &str) -> Result<()> {
+        match option.split_once('=').unwrap_or((option, "")) {
+            ("source", path) => self.path = Some(path.into()),
+            ("cache", policy) => {
+                self.cache = Cache::from_str(policy, false)
+                    .map_err(|_| format!("-o cache cannot be '{policy}'"))?;
+            }
+            ("xattr", "") => self.xattr = true,
+            ("no_xattr", "") => self.xattr = false,
+            ("posix_acl", "") => self.acl = true,
+            ("no_posix_acl", "") => self.acl = false,
+            ("posix_lock", "") => self.locks[0] = true,
+            ("no_posix_lock", "") => self.locks[0] = false,
+            ("flock", "") => self.locks[1] = true,
+            ("no_flock", "") => self.locks[1] = false,
+            ("sandbox", _) => {}
+            _ => return Err(format!("-o {option} is not known here").into()),
+        }
+        Ok(())
+    }
+}
+
+impl FsArgs {
+    /// The directory the command line asks for.
+    pub fn share(&self) -> Result<Share> {
+        let mut chosen = Choices {
+            path: self.shared_dir.clone(),
+            cache: self.cache,
+            xattr: self.xattr,
+            acl: self.posix_acl,
+            locks: [!self.local_locks; 2],
+        };
+        for option in self.compat.iter().flat_map(|text| text.split(',')) {
+            chosen.take(option)?;
+        }
+        let door = match (&self.socket, self.fd) {
+            (Some(socket), _) => Door::Path(socket.clone()),
+            (None, Some(fd)) => Door::Fd(fd),
+            (None, None) => return Err("where to listen? give --socket PATH (or --fd N)".into()),
+        };
+        let options = self.options(&chosen)?;
+        let path = chosen.path.ok_or("which directory? give --shared-dir")?;
+        Ok(Share {
+            door,
+            path,
+            options,
+        })
+    }
+
+    fn options(&self, chosen: &Choices) -> Result<Options> {
+        let [posix, flock] = chosen.locks;
+        if posix != flock {
+            return Err("locks of both kinds are seen by the host, or of none".into());
+        }
+        let flag = |on, bit| if on { bit } else { 0 };
+        // ACLs are attributes for the guest, as for virtiofsd.
+        let xattr = chosen.xattr || chosen.acl;
+        let privileged = match self.privileged_xattr {
+            _ if !xattr => 0,
+            Privileged::Refuse => 0,
+            Privileged::Map => uapi::FS_EXPORT_MAP_XATTR,
+            Privileged::Host => uapi::FS_EXPORT_RAW_XATTR,
+        };
+        let (cache, timeout) = match chosen.cache {
+            Cache::Auto => (uapi::FS_CACHE_AUTO, 1000),
+            Cache::Never => (uapi::FS_CACHE_NONE, 0),
+            Cache::Always => (uapi::FS_CACHE_ALWAYS, 86_400_000),
+        };
+        let Squash(uid, gid) = self.squash.unwrap_or(Squash(0, 0));
+        Ok(Options {
+            flags: flag(self.readonly, uapi::FS_EXPORT_READ_ONLY)
+                | flag(self.squash.is_some(), uapi::FS_EXPORT_SQUASH)
+                | flag(!xattr, uapi::FS_EXPORT_NO_XATTR)
+                | flag(!chosen.acl, uapi::FS_EXPORT_NO_ACL)
+                | flag(!posix, uapi::FS_EXPORT_LOCAL_LOCKS)
+                | privileged,
+            cache,
+            squash: (uid, gid),
+            entry_timeout: self.entry_timeout.unwrap_or(timeout),
+            attr_timeout: self.attr_timeout.unwrap_or(timeout),
+            max_nodes: self.max_nodes,
+            max_handles: self.max_handles,
+            max_locks: self.max_locks,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: FsArgs,
+    }
+
+    fn share(line: &[&str]) -> Result<Share> {
+        let words = ["fs", "--socket=/s/home.sock"].iter().chain(line);
+        let line = Line::try_parse_from(words).map_err(|e| e.to_string())?;
+        line.args.share()
+    }
+
+    const BARE: u32 = uapi::FS_EXPORT_NO_XATTR | uapi::FS_EXPORT_NO_ACL;
+
+    #[test]
+    fn virtiofsd_s_defaults_but_for_locks() {
+        let one = share(&["--shared-dir=/d"]).unwrap();
+        assert_eq!(
+            (one.path.to_str(), one.name().as_str()),
+            (Some("/d"), "home")
+        );
+        assert_eq!(one.options.flags, BARE);
+        assert_eq!(
+            (one.options.entry_timeout, one.options.attr_timeout),
+            (1000, 1000)
+        );
+    }
+
+    #[test]
+    fn options_reach_the_kernel() {
+        let all = "--shared-dir=/d --readonly --cache=never --xattr --posix-acl --local-locks \
+                   --privileged-xattr=map --squash=7:8 --max-nodes=1 --max-handles=2 \
+                   --max-locks=3 --attr-timeout=9";
+        let words: Vec<&str> = all.split(' ').collect();
+        let o = share(&words).unwrap().options;
+        let bits = [0, 1, 3, 5].map(|bit| 1 << bit);
+        assert_eq!(o.flags, bits.iter().sum::<u32>());
+        assert_eq!((o.cache, o.squash), (uapi::FS_CACHE_NONE, (7, 8)));
+        assert_eq!((o.entry_timeout, o.attr_timeout), (0, 9));
+        assert_eq!((o.max_nodes, o.max_handles, o.max_locks), (1, 2, 3));
+        let alone = ["--shared-dir=/d", "--squash=7"];
+        assert_eq!(share(&alone).unwrap().options.squash, (7, 7));
+    }
+
+    #[test]
+    fn starts_on_libvirt_s_words() {
+        let one = share(&[
+            "-o",
+            "source=/d,cache=always,sandbox=chroot,xattr,flock,posix_lock",
+        ]);
+        let one = one.unwrap();
+        assert_eq!(one.path, PathBuf::from("/d"));
+        assert_eq!(one.options.cache, uapi::FS_CACHE_ALWAYS);
+        assert_eq!(one.options.flags, uapi::FS_EXPORT_NO_ACL);
+        let local = share(&["-o", "source=/d", "-o", "no_flock,no_posix_lock"]).unwrap();
+        assert_eq!(local.options.flags, BARE | uapi::FS_EXPORT_LOCAL_LOCKS);
+    }
+
+    #[test]
+    fn refuses_nonsense() {
+        for line in [
+            &[][..],
+            &["--shared-dir=/d", "-o", "colour=red"],
+            &["--shared-dir=/d", "-o", "no_flock"],
+            &["--shared-dir=/d", "--squash=root"],
+            &["--shared-dir=/d", "--squash=4294967295"],
+            &["--shared-dir=/d", "--num-queues=1"],
+            &["--shared-dir=/d", "--fd=3"],
+        ] {
+            assert!(share(line).is_err(), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn capabilities_are_json() {
+        let json: serde_json::Value = serde_json::from_str(CAPABILITIES).unwrap();
+        assert_eq!(json["type"], "fs");
+    }
+}

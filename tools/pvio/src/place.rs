@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A path to listen at, claimed by one process.
+//!
+//! A socket whose owner was killed stays on the file system, and the next pvio replaces
+//! it. Two that start at once could both find it dead; the second would then remove the
+//! live socket of the first. So a process locks `PATH.lock` before it looks, and keeps
+//! the lock for as long as it listens. The kernel drops the lock of a killed process,
+//! so a lock file that is left behind means nothing.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::{chown, Group};
+
+use crate::error::Context;
+
+/// A predecessor that was just killed may still be ending.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A claimed path. Dropping it removes the socket, then gives the claim back.
+#[derive(Debug)]
+pub struct Place {
+    path: PathBuf,
+    /// Device and inode of our socket, once there is one.
+    made: Option<(u64, u64)>,
+    lock_path: PathBuf,
+    _lock: Flock<File>,
+}
+
+impl Place {
+    /// Claims `path` and listens there, in place of a socket whose owner is gone.
+    pub fn listen(path: &Path) -> crate::Result<(UnixListener, Self)> {
+        Self::listen_within(path, PATIENCE)
+    }
+
+    fn listen_within(path: &Path, patience: Duration) -> crate::Result<(UnixListener, Self)> {
+        let name = path.display();
+        let explain = |e: io::Error| match e.kind() {
+            io::ErrorKind::NotFound => {
+                format!("the directory of socket {name} does not exist: create it first")
+            }
+            io::ErrorKind::PermissionDenied => format!("no permission to make socket {name}"),
+            _ => format!("cannot make socket {name}: {e}"),
+        };
+        let mut place = Self::claim(path, patience)
+            .map_err(explain)?
+            .ok_or_else(|| {
+                format!(
+                    "another process serves socket {name}: stop it first, or choose another path"
+                )
+            })?;
+        remove_stale(path)?;
+        let listener = UnixListener::bind(path).map_err(explain)?;
+        place.made = fs::symlink_metadata(path).map(|m| id(&m)).ok();
+        Ok((listener, place))
+    }
+
+    /// Lets members of `group` connect, and no others but the owner.
+    pub fn give_to_group(&self, group: &str) -> crate::Result<()> {
+        let known = Group::from_name(group).ok().flatten();
+        let gid = known
+            .ok_or_else(|| format!("there is no group {group} (--socket-group)"))?
+            .gid;
+        let doing = format!(
+            "cannot give socket {} to group {group}",
+            self.path.display()
+        );
+        chown(&self.path, None, Some(gid)).context(&doing)?;
+        fs::set_permissions(&self.path, Permissions::from_mode(0o660)).context(&doing)
+    }
+
+    /// None if another process has it.
+    fn claim(path: &Path, patience: Duration) -> io::Result<Option<Self>> {
+        let deadline = Instant::now() + patience;
+        let mut lock_path = path.as_os_str().to_owned();
+        lock_path.push(".lock");
+        let lock_path = PathBuf::from(lock_path);
+        loop {
+            if let Some(lock) = try_lock(&lock_path)? {
+                return Ok(Some(Self {
+                    path: path.to_owned(),
+                    made: None,
+                    lock_path,
+                    _lock: lock,
+                }));
+            }
+            if Instant::now() > deadline {
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Another program may have put its own socket there: that one stays.
+        let ours = |meta: fs::Metadata| self.made == Some(id(&meta));
+        if fs::symlink_metadata(&self.path).is_ok_and(ours) {
+            let _ = fs::remove_file(&self.path);
+        }
+        // While it is locked: a file of that name is ours.
+        let _ = fs::remove_file(&self.lock_path);
+    }
+}
+
+/// Locks the file at `path`, or tells that it is locked.
+fn try_lock(path: &Path) -> io::Result<Option<Flock<File>>> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)?;
+    let lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => lock,
+        Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
+        Err((_, e)) => return Err(e.into()),
+    };
+    // Its last owner may have removed it between our open and our lock, and another
+    // process locked a new one: the lock counts only on the file that is there.
+    let there = fs::symlink_metadata(path).ok().map(|meta| id(&meta));
+    Ok((there == Some(id(&lock.metadata()?))).then_some(lock))
+}
+
+fn id(meta: &fs::Metadata) -> (u64, u64) {
+    (meta.dev(), meta.ino())
+}
+
+/// Removes a socket that refuses connections. Programs that know nothing of our lock
+/// listen, too.
+fn remove_stale(path: &Path) -> crate::Result<()> {
+    let name = path.display();
+    match fs::symlink_metadata(path) {
+        Ok(meta) if meta.file_type().is_socket() => {}
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        _ => return Err(format!("{name} exists and is not a socket").into()),
+    }
+    match UnixStream::connect(path) {
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).context(format!("cannot remove the old socket {name}"))
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(format!(
+            "socket {name} exists, and whether it is in use cannot be seen ({e}): remove it, or \
+             choose another path"
+        )
+        .into()),
+        Ok(_) => Err(format!(
+            "another process serves socket {name}: stop it first, or choose another path"
+        )
+        .into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+    use std::thread;
+    use vmm_sys_util::tempdir::TempDir;
+
+    #[test]
+    fn replaces_a_stale_socket_but_not_a_live_one() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.as_path().join("s");
+        // One that knows nothing of our lock.
+        let live = UnixListener::bind(&path).unwrap();
+        assert!(Place::listen(&path)
+            .unwrap_err()
+            .to_string()
+            .contains("another"));
+        drop(live); // leaves the file, as kill -9 does
+        assert!(path.exists());
+        let (_ours, place) = Place::listen(&path).unwrap();
+        assert!(Place::listen(&path)
+            .unwrap_err()
+            .to_string()
+            .contains("another"));
+        drop(place);
+        assert_eq!(fs::read_dir(dir.as_path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn of_many_that_start_at_once_one_serves() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.as_path().join("s");
+        for _ in 0..200 {
+            drop(UnixListener::bind(&path).unwrap()); // dead
+            let start = Barrier::new(4);
+            let one = || {
+                start.wait();
+                Place::listen_within(&path, Duration::ZERO).ok()
+            };
+            let won: Vec<_> = thread::scope(|s| {
+                let all: Vec<_> = (0..4).map(|_| s.spawn(one)).collect();
+                all.into_iter().filter_map(|t| t.join().unwrap()).collect()
+            });
+            assert_eq!(won.len(), 1);
+            UnixStream::connect(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn removes_no_socket_of_another() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.as_path().join("s");
+        let (_ours, place) = Place::listen(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let _theirs = UnixListener::bind(&path).unwrap();
+        drop(place);
+        UnixStream::connect(&path).unwrap();
+    }
+
+    #[test]
+    fn leaves_a_socket_that_is_not_surely_stale() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.as_path().join("s");
+        let _other = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+        let error = Place::listen(&path).unwrap_err().to_string();
+        assert!(error.contains("remove it"), "{error}");
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn explains_bad_paths() {
+        let dir = TempDir::new().unwrap();
+        let file = dir.as_path().join("f");
+        fs::write(&file, "").unwrap();
+        assert!(Place::listen(&file)
+            .unwrap_err()
+            .to_string()
+            .contains("not a socket"));
+        let deep = dir.as_path().join("no/such/dir");
+        assert!(Place::listen(&deep)
+            .unwrap_err()
+            .to_string()
+            .contains("directory"));
+    }
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a kind of device has for itself: the boundary between a session and a disk or
+//! a directory.
+
+use std::io;
+
+use serde::Serialize;
+use vhost::vhost_user::VhostUserProtocolFeatures;
+
+use crate::config;
+use crate::error::Result;
+use crate::kernel::Vhost;
+
+/// Something that is served to front ends, one after another.
+pub trait Service: Send {
+    /// The kernel device: a fresh one for each front end.
+    type Device: Vhost;
+    /// Counters of a vring.
+    type Stats: Serialize;
+
+    /// What the counters' lines call it.
+    const KIND: &'static str;
+
+    /// For messages: the path of what is served.
+    fn name(&self) -> String;
+
+    /// Opens a fresh kernel device that serves it.
+    fn open(&mut self) -> Result<Self::Device>;
+
+    /// Gives vring `index` of a fresh device its poller.
+    fn place(&self, dev: &Self::Device, index: u32) -> Result<()>;
+
+    /// Vrings the front end may use.
+    fn queues(&self) -> u16;
+
+    /// Whether the kernel pins all of the guest's memory.
+    fn is_pinned(&self) -> bool;
+
+    /// Virtio features the front end is offered, given what `vhost` offers.
+    fn features(&self, vhost: u64) -> u64 {
+        config::ring(vhost)
+    }
+
+    /// Of the features the guest acknowledged, those the kernel has heard of.
+    fn for_kernel(&self, acked: u64, vhost: u64) -> u64 {
+        acked & !config::F_PROTOCOL & vhost
+    }
+
+    /// Protocol features beyond those of all sessions.
+    fn protocol_features(&self) -> VhostUserProtocolFeatures {
+        VhostUserProtocolFeatures::empty()
+    }
+
+    /// The configuration space, where the front end has not its own.
+    fn config(&mut self, _dev: &Self::Device) -> Result<Vec<u8>> {
+        Err("the configuration space is the front end's own".into())
+    }
+
+    /// The size in bytes, if it is another one than last time.
+    fn new_size(&mut self, _dev: Option<&Self::Device>) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// Counters of vring `index`.
+    fn stats(&self, dev: &Self::Device, index: u32) -> io::Result<Self::Stats>;
+}
