@@ -3,12 +3,13 @@
 """pvio without a guest: sentences that say what to do, and odd front ends."""
 
 import os
+import re
 import socket
 import struct
 import subprocess
 
 from pviotest import Front, PvioTest
-from pvlab import ktap
+from pvlab import ktap, paths
 from pvlab.pvio import PVIO, run, wait_for
 
 MIB = 1 << 20
@@ -49,11 +50,21 @@ class Sentences(PvioTest):
         self.assertIn("CPU 999 is not online", said)
 
     def test_qcow2(self):
-        image = self.tmp / "q"
+        image = self.tmp / "q.qcow2"
         run("qemu-img", "create", "-q", "-f", "qcow2", image, "1M")
         said = self.refused("-s", self.socket(), image)
         self.assertIn("qemu-img convert", said)
-        self.assertIn("qemu-nbd", said)
+        self.assertIn("--format raw", said)
+        words = ["-s", self.socket(), "--format", "raw", image]
+        self.pvio(*words, sockets=[self.socket()])
+
+    def test_a_guest_cannot_keep_its_disk_from_being_served(self):
+        """Its first sector is what it likes, on an image and on a device."""
+        image, disk = self.image("i", MIB), self.nullb("magic").path
+        for name, path in (("i", image), ("d", disk)):
+            with open(path, "r+b") as f:
+                f.write(b"QFI\xfb\0\0\0\3")
+            self.pvio("-s", self.socket(name), path, sockets=[self.socket(name)])
 
     def test_read_only_device(self):
         disk = self.nullb("ro")
@@ -69,6 +80,29 @@ class Sentences(PvioTest):
         said = self.refused("-s", self.socket(), self.image("i", MIB), user=65534)
         self.assertIn("no permission", said)
         self.assertIn("root", said)
+
+    def test_the_unit_has_what_it_takes_and_no_more(self):
+        unit = (paths.TOP / "tools/pvio/pvio-blk@.service.in").read_text()
+        (held,) = re.findall(r"^CapabilityBoundingSet=(.*)$", unit, re.M)
+        held = [name.removeprefix("CAP_").lower() for name in held.split()]
+        self.assertNotIn("sys_admin", held)
+        bounds = ",".join(["-all", *(f"+{name}" for name in held)])
+        disk = self.nullb("unit").path
+        words = ["-s", self.socket(), "--pinned", disk]
+        self.pvio(*words, sockets=[self.socket()], before=["setpriv", f"--bounding-set={bounds}"])
+        Front(self.socket()).features()
+
+    def test_pollers_spread(self):
+        """Two that choose by themselves, beside one that was told where."""
+        last = os.cpu_count() - 1
+        for name in "abc":
+            words = ["-s", self.socket(name), self.image(name, MIB)]
+            if name == "a":
+                words += ["--poll-cpu", last]
+            pvio = self.pvio(*words, sockets=[self.socket(name)])
+        cpus = re.findall(r"polling from CPU (\d+)", pvio.log)
+        self.assertEqual(len(cpus), 2, pvio.log)
+        self.assertNotEqual(int(cpus[0]), last)
 
     def test_wrong_context(self):
         disk = self.nullb("ctx")

@@ -12,7 +12,7 @@ import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
-from pviotest import PvioTest, long_in_debug
+from pviotest import FSX_CONFIG, PvioTest, long_in_debug
 from pvlab import ktap
 from pvlab.guest import Disk, Gone, Guest
 from pvlab.pvio import wait_for
@@ -28,26 +28,6 @@ MAKE = {"ext4": "mkfs.ext4 -qF", "xfs": "mkfs.xfs -qf"}
 CHECK = {"ext4": "e2fsck -fn", "xfs": "xfs_repair -n"}
 REPLAYED = {"ext4": "EXT4-fs ({disk}): recovery complete", "xfs": "XFS ({disk}): Ending recovery"}
 
-FSX_CONFIG = b"""
-flen = 1048576
-[opsize]
-max = 131072
-[weights]
-close_open = 1
-invalidate = 1
-mapread = 5
-mapwrite = 5
-read = 10
-write = 10
-truncate = 3
-fsync = 1
-fdatasync = 1
-posix_fallocate = 1
-punch_hole = 3
-sendfile = 2
-posix_fadvise = 3
-copy_file_range = 2
-"""
 FIO = (
     "fio --name=v --filename=/mnt/{disk}/fio --size=4M --rw=randwrite --bsrange=4k-64k "
     "--ioengine=libaio --direct={direct} --iodepth=16 --verify=crc32c --verify_fatal=1 "

@@ -11,12 +11,31 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from pvlab import turns
 from pvlab.pvio import DEADLINE, PVIO, Nullb, Pvio, need_pvio
 
-long_in_debug = unittest.skipIf(
-    os.environ.get("LAB_LANE") == "debug" and not os.environ.get("FULL"),
-    "FULL=1 runs it in the debug lane: it takes minutes there",
-)
+long_in_debug = unittest.skipUnless(turns.has_come(), turns.WHY)
+
+FSX_CONFIG = b"""
+flen = 1048576
+[opsize]
+max = 131072
+[weights]
+close_open = 1
+invalidate = 1
+mapread = 5
+mapwrite = 5
+read = 10
+write = 10
+truncate = 3
+fsync = 1
+fdatasync = 1
+posix_fallocate = 1
+punch_hole = 3
+sendfile = 2
+posix_fadvise = 3
+copy_file_range = 2
+"""
 
 
 class Front:

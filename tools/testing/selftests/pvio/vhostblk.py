@@ -23,8 +23,8 @@ def _iowr(number, size):
     return 3 << 30 | size << 16 | 0xAF << 8 | number
 
 
-GET_INFO = _iowr(0xB1, INFO.size)
-GET_STATS = _iowr(0xB4, STATS.size)
+GET_INFO = _iowr(0xD1, INFO.size)
+GET_STATS = _iowr(0xD3, STATS.size)
 
 
 @dataclass

@@ -66,6 +66,8 @@ void backend_need_modules(void)
 	run_command("modprobe -q vhost 2>/dev/null");
 	if (!module_loaded("vhost_poll"))
 		load_module("vhost_poll");
+	if (!module_loaded("vhost_serve"))
+		load_module("vhost_serve");
 	if (!module_loaded("vhost_blk"))
 		load_module("vhost_blk");
 	if (access("/dev/vhost-blk", F_OK))

@@ -123,12 +123,12 @@ int vblk_set_ring(int fd, const struct ring *r, u16 base)
 int vblk_set_vring(int fd, unsigned int index, int poller, u32 hctx,
 		   u32 weight)
 {
-	struct vhost_blk_vring v = {
+	struct vhost_serve_vring v = {
 		.size = sizeof(v), .index = index, .poller_fd = poller,
-		.hctx = hctx, .weight = weight,
+		.target = hctx, .weight = weight,
 	};
 
-	return do_ioctl(fd, VHOST_BLK_SET_VRING, &v);
+	return do_ioctl(fd, VHOST_SERVE_SET_VRING, &v);
 }
 
 int vblk_get_base(int fd, unsigned int index, u16 *base)
@@ -151,12 +151,12 @@ int vblk_stats(int fd, unsigned int index, struct vhost_blk_stats *st)
 
 int vblk_start(int fd, unsigned int index)
 {
-	return ioctl(fd, VHOST_BLK_START, (unsigned long)index) < 0 ? -errno : 0;
+	return ioctl(fd, VHOST_SERVE_START, (unsigned long)index) < 0 ? -errno : 0;
 }
 
 int vblk_stop(int fd, unsigned int index)
 {
-	return ioctl(fd, VHOST_BLK_STOP, (unsigned long)index) < 0 ? -errno : 0;
+	return ioctl(fd, VHOST_SERVE_STOP, (unsigned long)index) < 0 ? -errno : 0;
 }
 
 static int kernel_start(struct vdev *d, struct ring *r)
@@ -195,8 +195,8 @@ int vdev_open_kernel(struct vdev *d, struct ring_mem *mem, int backend,
 	memset(d, 0, sizeof(*d));
 	d->ops = &kernel_ops;
 	d->mem = mem;
-	d->num_queues = VHOST_BLK_MAX_VRINGS;
-	for (i = 0; i < VHOST_BLK_MAX_VRINGS; i++) {
+	d->num_queues = VHOST_SERVE_MAX_VRINGS;
+	for (i = 0; i < VHOST_SERVE_MAX_VRINGS; i++) {
 		d->poller[i] = -1;
 		d->hctx[i] = VHOST_BLK_HCTX_AUTO;
 	}

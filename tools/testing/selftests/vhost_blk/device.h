@@ -35,9 +35,9 @@ struct vdev {
 	u64 capacity;
 	u32 num_queues;
 	/* vhost_blk: which poller and hardware context each vring gets */
-	int poller[VHOST_BLK_MAX_VRINGS];
-	u32 hctx[VHOST_BLK_MAX_VRINGS];
-	u32 weight[VHOST_BLK_MAX_VRINGS];
+	int poller[VHOST_SERVE_MAX_VRINGS];
+	u32 hctx[VHOST_SERVE_MAX_VRINGS];
+	u32 weight[VHOST_SERVE_MAX_VRINGS];
 	/* vhost-user */
 	bool reply_ack;
 	int pid;

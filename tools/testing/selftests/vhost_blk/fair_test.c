@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Fairness between the vrings of one poller, in counts: how many requests of
- * one were served when so many of the other were.  Both rings are full before
- * the poller is told, so the speed of this process plays no part; what it can
- * miss is the moment to look, and then it tries again.
+ * Fairness between the vrings of one poller, in counts: how many requests of one
+ * were taken when so many of the other were.  Both rings are full before the poller
+ * is told, and a trace tells afterwards in which order it took them, so neither the
+ * speed of this process nor that of the machine plays a part.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "rig.h"
+#include "trace.h"
 
 #define RING	8192
 #define FLOOD	2048
-#define TRIES	40
+#define BUDGET	64	/* of a round at weight 100, see BUDGET_100 */
 
 struct pair {
 	struct rig a;
@@ -26,10 +27,25 @@ static const char *fast_disk(const char *name)
 	return nullb_create(&(struct nullb){ .name = name, .no_memory = true });
 }
 
-static void pair_open(struct pair *p, u32 weight_a, u32 weight_b)
+/*
+ * With all of its memory there, the used ring above all, the poller never hands the ring
+ * to its worker, whose rounds know no weight.
+ */
+static void warm_up(struct rig *g)
+{
+	size_t at;
+
+	for (at = 0; at < g->mem.size; at += 4096)
+		__atomic_fetch_or((u8 *)g->mem.base + at, 0, __ATOMIC_RELAXED);
+	EXPECT_EQ(rig_io(g, 0, VIRTIO_BLK_T_IN, 0, g->data, 512),
+		  VIRTIO_BLK_S_OK);
+}
+
+static void pair_open_ring(struct pair *p, u32 weight_a, u32 weight_b,
+			   unsigned int ring_size)
 {
 	struct rig_opts o = {
-		.mode = VHOST_POLL_MODE_EVENT, .ring_size = RING,
+		.mode = VHOST_POLL_MODE_EVENT, .ring_size = ring_size,
 		.stopped = true,
 	};
 
@@ -40,6 +56,13 @@ static void pair_open(struct pair *p, u32 weight_a, u32 weight_b)
 	p->b.dev.weight[0] = weight_b;
 	EXPECT_EQ(vdev_start(&p->a.dev, &p->a.ring[0]), 0);
 	EXPECT_EQ(vdev_start(&p->b.dev, &p->b.ring[0]), 0);
+	warm_up(&p->a);
+	warm_up(&p->b);
+}
+
+static void pair_open(struct pair *p, u32 weight_a, u32 weight_b)
+{
+	pair_open_ring(p, weight_a, weight_b, RING);
 }
 
 static void pair_close(struct pair *p)
@@ -79,84 +102,111 @@ static void finish(struct pair *p)
 }
 
 /*
- * Both flood; what share of the first half was the first one's, in percent?
- * -1 when the moment was missed.
+ * Has the poller serve both rings; the order in which it answered, by device.  The disk
+ * answers within the round, so that is the order of taking, less what is taken again.
  */
-static int share_of_first(struct pair *p)
+static unsigned int take_both(struct pair *p, int *order, unsigned int max)
 {
-	unsigned int a, b;
+	unsigned int n;
 
-	fill(&p->a, FLOOD);
-	fill(&p->b, FLOOD);
+	trace_begin("vhost_blk/vhost_blk_finish");
 	go(p);
-	do {
-		a = served(&p->a);
-		b = served(&p->b);
-	} while (a + b < FLOOD / 2);
 	finish(p);
-	return a < FLOOD && b < FLOOD ? (int)(a * 100 / (a + b)) : -1;
+	n = trace_end(order, max);
+	EXPECT_EQ(n, max);
+	return n;
 }
 
-static int median_share(struct pair *p)
+/*
+ * Both rings have @each requests, and the first has the larger share.  How many of
+ * the second were taken when the last of the first was?
+ */
+static unsigned int others_when_first_is_done(struct pair *p, unsigned int each)
 {
-	int share[TRIES], n = 0, i, j, t;
+	static int order[2 * FLOOD];
+	unsigned int n = take_both(p, order, 2 * each);
+	unsigned int first = 0, i;
 
-	for (i = 0; i < TRIES && n < 9; i++) {
-		t = share_of_first(p);
-		if (t < 0)
-			continue;
-		for (j = n++; j > 0 && share[j - 1] > t; j--)
-			share[j] = share[j - 1];
-		share[j] = t;
-	}
-	if (n < 3)
-		ktap_skip("too coarse a view of the rings on this machine");
-	ktap_msg("the first one's share: median %d%%, %d%% to %d%%",
-		 share[n / 2], share[0], share[n - 1]);
-	return share[n / 2];
+	/* Of the second device is the last one taken. */
+	for (i = 0; i < n && first < each; i++)
+		first += order[i] != order[n - 1];
+	EXPECT_EQ(first, each);
+	ktap_msg("%u of the other were taken beside %u", i - first, first);
+	return i - first;
+}
+
+/* Within what two rounds of the second take. */
+static void expect_about(unsigned int have, unsigned int want,
+			 unsigned int round)
+{
+	EXPECT(have + 2 * round >= want);
+	EXPECT(have <= want + 2 * round);
 }
 
 static void equal_weights_get_equal_service(void)
 {
 	struct pair p;
-	int share;
 
 	pair_open(&p, 0, 0);
-	share = median_share(&p);
-	EXPECT(share >= 35 && share <= 65);
+	fill(&p.a, FLOOD);
+	fill(&p.b, FLOOD);
+	expect_about(others_when_first_is_done(&p, FLOOD), FLOOD, BUDGET);
 	pair_close(&p);
 }
 
 static void three_times_the_weight_gets_three_times_the_service(void)
 {
 	struct pair p;
-	int share;
 
 	pair_open(&p, 300, 100);
-	share = median_share(&p);
-	EXPECT(share >= 62 && share <= 88);
+	fill(&p.a, FLOOD);
+	fill(&p.b, FLOOD);
+	expect_about(others_when_first_is_done(&p, FLOOD), FLOOD / 3, BUDGET);
+	pair_close(&p);
+}
+
+/* More than a 64th of a round, and no more than null_blk takes at once. */
+#define PIECE		(120 * 1024)
+#define ROUND_BYTES	(4 * 1024 * 1024)	/* see VBLK_ROUND_BYTES */
+#define PIECES		720
+
+static void fill_large(struct rig *g)
+{
+	unsigned int i;
+
+	for (i = 0; i < PIECES; i++)
+		rig_queue(g, 0, VIRTIO_BLK_T_IN, i % 100 * 1024, g->data, PIECE);
+}
+
+static void weights_count_for_bytes(void)
+{
+	struct pair p;
+
+	pair_open(&p, 300, 100);
+	fill_large(&p.a);
+	fill_large(&p.b);
+	expect_about(others_when_first_is_done(&p, PIECES), PIECES / 3,
+		     ROUND_BYTES / PIECE);
 	pair_close(&p);
 }
 
 static void a_flood_does_not_keep_a_single_request_waiting(void)
 {
-	unsigned int i, ahead, least = FLOOD;
+	static int order[FLOOD + 1];
+	unsigned int ahead = 0;
 	struct pair p;
 
 	pair_open(&p, 0, 0);
-	for (i = 0; i < TRIES; i++) {
-		fill(&p.a, FLOOD);
-		fill(&p.b, 1);
-		go(&p);
-		while (!served(&p.b))
-			;
-		ahead = served(&p.a);
-		if (ahead < least)
-			least = ahead;
-		finish(&p);
-	}
-	ktap_msg("at best %u of %u went ahead of it", least, FLOOD);
-	EXPECT(least < FLOOD / 4);
+	fill(&p.a, FLOOD);
+	fill(&p.b, 1);
+	take_both(&p, order, FLOOD + 1);
+	/* The single one is of the device that has no neighbour of its own. */
+	while (ahead < FLOOD && order[ahead] == order[0])
+		ahead++;
+	if (order[0] != order[FLOOD] && ahead == 1)
+		ahead = 0;
+	ktap_msg("%u of %u went ahead of it", ahead, FLOOD);
+	EXPECT(ahead <= BUDGET);
 	pair_close(&p);
 }
 
@@ -184,6 +234,21 @@ static struct rig_req *queue_long(struct rig *g, u32 piece)
 		seg[i] = ring_seg(&g->mem, g->data, piece, true);
 	seg[i] = ring_seg(&g->mem, req->status, 1, true);
 	return rig_queue_segs(g, 0, req, seg, LONG, true);
+}
+
+static void weights_count_for_descriptors(void)
+{
+	unsigned int i;
+	struct pair p;
+
+	pair_open_ring(&p, 300, 100, CHAINS);
+	for (i = 0; i < CHAINS; i++) {
+		queue_long(&p.a, 0);
+		queue_long(&p.b, 0);
+	}
+	expect_about(others_when_first_is_done(&p, CHAINS), CHAINS / 3,
+		     ROUND_DESCS / LONG + 1);
+	pair_close(&p);
 }
 
 static void descriptors_count_in_a_round(void)
@@ -259,6 +324,12 @@ static void both_vrings_of_one_device_are_served(void)
 	rig_close(&g);
 }
 
+static void cleanup(void)
+{
+	trace_cleanup();
+	backend_cleanup();
+}
+
 #define TEST(f) { .name = #f, .run = f }
 
 int main(int argc, char **argv)
@@ -266,12 +337,13 @@ int main(int argc, char **argv)
 	static const struct ktap_test tests[] = {
 		TEST(equal_weights_get_equal_service),
 		TEST(three_times_the_weight_gets_three_times_the_service),
+		TEST(weights_count_for_bytes),
+		TEST(weights_count_for_descriptors),
 		TEST(a_flood_does_not_keep_a_single_request_waiting),
 		TEST(descriptors_count_in_a_round),
 		TEST(what_a_vring_holds_has_a_bound),
 		TEST(both_vrings_of_one_device_are_served),
 	};
 
-	return ktap_main(argc, argv, tests, KTAP_COUNT(tests),
-			 backend_cleanup);
+	return ktap_main(argc, argv, tests, KTAP_COUNT(tests), cleanup);
 }

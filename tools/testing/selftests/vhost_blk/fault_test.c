@@ -152,7 +152,8 @@ static unsigned int storm(struct rig *g, unsigned int rounds)
 	return failed;
 }
 
-static void requests_end_when_the_poller_gets_no_memory(void)
+/* Each allocation of the poller would fail: it makes none for what a slot has room for. */
+static void small_requests_need_no_memory_of_the_poller(void)
 {
 	static const u32 engines[] = {
 		VHOST_BLK_ENGINE_MQ, VHOST_BLK_ENGINE_BIO
@@ -167,9 +168,12 @@ static void requests_end_when_the_poller_gets_no_memory(void)
 		rig_open(&g, disk, &(struct rig_opts){
 			.mode = VHOST_POLL_MODE_BUSY, .engine = engines[i],
 		});
+		/* null_blk wants memory for what was never written. */
+		EXPECT_EQ(storm(&g, 2), 0);
 		fail_poller("1");
-		fault_on("failslab", 20, true);
-		storm(&g, 40);
+		fault_on("failslab", 100, true);
+		EXPECT_EQ(storm(&g, 40), 0);
+		EXPECT_EQ(faults_hit("failslab"), 0);
 		faults_off();
 		rig_check_works(&g, 0, 0);
 		rig_close(&g);
@@ -330,23 +334,35 @@ static void files_end_when_workers_get_no_memory(void)
 	rig_close(&g);
 }
 
-static void requests_end_when_files_get_no_memory(void)
+/* As large_requests_need_no_memory_of_the_poller(), of which some do get it. */
+static void files_need_no_memory_of_the_poller(void)
 {
+	unsigned int i, hits;
+	const char *file;
 	struct rig g;
 
 	prepare();
-	rig_open(&g, file_create(16), NULL);
+	file = file_create(16);
+	rig_open(&g, file, NULL);
+	EXPECT_EQ(large_round(&g, file, VIRTIO_BLK_T_OUT, 0, 1), 0);
 	fail_poller("1");
-	fault_on("failslab", 10, true);
-	storm(&g, 40);
+	fault_on("failslab", 30, true);
+	for (i = 0; i < 20; i++) {
+		new_slots(&g);
+		EXPECT_EQ(large_round(&g, file, VIRTIO_BLK_T_OUT, 0, i), 0);
+		EXPECT_EQ(large_round(&g, file, VIRTIO_BLK_T_IN, 0, i), 0);
+	}
+	hits = faults_hit("failslab");
 	faults_off();
+	ktap_msg("%u allocations failed", hits);
+	EXPECT(hits);
 	rig_check_works(&g, 0, 0);
 	rig_close(&g);
 }
 
 static void set_up_fails_cleanly_without_memory(void)
 {
-	unsigned int i, ok = 0, rounds = ktap_full() ? 1000 : 100;
+	unsigned int i, ok = 0, hits = 0, rounds = ktap_full() ? 1000 : 100;
 	const char *disk;
 	int fd;
 
@@ -371,14 +387,18 @@ static void set_up_fails_cleanly_without_memory(void)
 			ok += !vdev_start(&d, &r);
 			vdev_close(&d);
 		}
+		/* First off: the faults are ours, and would keep us from asking. */
 		faults_off();
+		hits += faults_hit("failslab");
 		if (poller >= 0)
 			close(poller);
 		close(fd);
 		ring_free(&r);
 		ring_mem_free(&mem);
 	}
-	ktap_msg("%u of %u came up", ok, rounds);
+	fail_task("self", "0");
+	ktap_msg("%u of %u came up, %u allocations failed", ok, rounds, hits);
+	EXPECT(hits && ok && ok < rounds);
 }
 
 static unsigned long locked_kb(void)
@@ -499,8 +519,8 @@ static void cleanup(void)
 int main(int argc, char **argv)
 {
 	static const struct ktap_test tests[] = {
-		TEST(requests_end_when_the_poller_gets_no_memory),
-		TEST(requests_end_when_files_get_no_memory),
+		TEST(small_requests_need_no_memory_of_the_poller),
+		TEST(files_need_no_memory_of_the_poller),
 		TEST(large_requests_need_no_memory_of_the_poller),
 		TEST(odd_buffers_end_when_workers_get_no_memory),
 		TEST(files_end_when_workers_get_no_memory),

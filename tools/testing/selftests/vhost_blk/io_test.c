@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "rig.h"
@@ -517,6 +518,43 @@ static void write_zeroes_zeroes_exactly_its_range(void)
 	rig_close(&g);
 }
 
+/* Not written to page by page, where the file system can do without. */
+static void write_zeroes_of_a_file_keeps_its_blocks(void)
+{
+	struct stat before, after;
+	const char *file;
+	struct rig g;
+	u8 seen[4096];
+	int fd;
+
+	backend_need_modules();
+	file = file_create(8);
+	rig_open(&g, file, NULL);
+	rig_pattern(g.data, RIG_DATA, 5);
+	EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_OUT, 0, g.data, RIG_DATA), 0);
+	fd = open(file, O_RDWR);
+	EXPECT(fd >= 0 && !fstat(fd, &before));
+	EXPECT_EQ(range_io(&g, VIRTIO_BLK_T_WRITE_ZEROES, 3,
+			   RIG_DATA / 512 - 16, 0), VIRTIO_BLK_S_OK);
+	/* The range was told from there. */
+	rig_pattern(g.data, RIG_DATA, 5);
+	EXPECT(!fstat(fd, &after));
+	EXPECT_EQ(after.st_blocks, before.st_blocks);
+	EXPECT_EQ(lseek(fd, 4096, SEEK_DATA), RIG_DATA - 8192);
+
+	/* to the byte, at both ends */
+	EXPECT_EQ(pread(fd, seen, sizeof(seen), 0), sizeof(seen));
+	EXPECT(!memcmp(seen, g.data, 3 * 512));
+	EXPECT(!seen[3 * 512] && !memcmp(seen + 3 * 512, seen + 3 * 512 + 1,
+					 sizeof(seen) - 3 * 512 - 1));
+	EXPECT_EQ(pread(fd, seen, sizeof(seen), RIG_DATA - 8192), sizeof(seen));
+	EXPECT(!seen[0] && !memcmp(seen, seen + 1, 3 * 512 - 1));
+	EXPECT(!memcmp(seen + 3 * 512, g.data + RIG_DATA - 8192 + 3 * 512,
+		       sizeof(seen) - 3 * 512));
+	close(fd);
+	rig_close(&g);
+}
+
 static void discard_frees_exactly_its_range(void)
 {
 	const char *disk = usual_disk();
@@ -647,7 +685,7 @@ static void expect_counted(struct rig *g, u64 requests)
 
 	for (q = 0; q < g->queues; q++) {
 		rig_stats(g, q, &st);
-		for (i = 0, sum = 0; i < VHOST_BLK_HIST_BUCKETS; i++)
+		for (i = 0, sum = 0; i < VHOST_SERVE_HIST_BUCKETS; i++)
 			sum += st.latency[i];
 		EXPECT_EQ(st.reads + st.writes, requests);
 		EXPECT_EQ(sum, requests);
@@ -757,6 +795,7 @@ int main(int argc, char **argv)
 		TEST(read_only_by_flag_refuses_writes),
 		TEST(read_only_by_descriptor_refuses_writes),
 		TEST(write_zeroes_zeroes_exactly_its_range),
+		TEST(write_zeroes_of_a_file_keeps_its_blocks),
 		TEST(discard_frees_exactly_its_range),
 		TEST(bad_ranges_are_refused),
 		TEST(a_bad_block_fails_its_request_alone),

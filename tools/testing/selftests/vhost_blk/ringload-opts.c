@@ -22,6 +22,7 @@ static const char usage[] =
 "  --secs S          how long it is measured (5)\n"
 "  --warmup S        how long it runs before that (1)\n"
 "  --rate N          requests a second over all queues (as many as it can)\n"
+"  --burst           N requests at once, the next N when all are answered\n"
 "  --poisson         random arrivals at that rate, not even ones\n"
 "  --span BYTES      of the disk that is used, from its start (all)\n"
 "  --cpu N           where the player runs (not bound)\n"
@@ -44,7 +45,7 @@ static const char usage[] =
 
 enum {
 	O_DEVICE = 256, O_SOCKET, O_OP, O_BS, O_DEPTH, O_QUEUES, O_SECS,
-	O_WARMUP, O_RATE, O_POISSON, O_SPAN, O_CPU, O_WAIT, O_RING_SIZE,
+	O_WARMUP, O_RATE, O_BURST, O_POISSON, O_SPAN, O_CPU, O_WAIT, O_RING_SIZE,
 	O_NO_INDIRECT, O_NO_EVENT_IDX, O_MODE, O_POLL_CPUS, O_HCTX, O_ENGINE,
 	O_PINNED, O_NO_POLL_QUEUES, O_BYPASS, O_BUFFERED, O_WATCH, O_PATH,
 	O_HELP,
@@ -60,6 +61,7 @@ static const struct option long_opts[] = {
 	{ "secs", required_argument, NULL, O_SECS },
 	{ "warmup", required_argument, NULL, O_WARMUP },
 	{ "rate", required_argument, NULL, O_RATE },
+	{ "burst", no_argument, NULL, O_BURST },
 	{ "poisson", no_argument, NULL, O_POISSON },
 	{ "span", required_argument, NULL, O_SPAN },
 	{ "cpu", required_argument, NULL, O_CPU },
@@ -198,6 +200,9 @@ static int parse_one(struct load_opts *o, int c, const char *arg)
 	case O_RATE:
 		o->rate = strtod(arg, NULL);
 		return 0;
+	case O_BURST:
+		o->burst = true;
+		return 0;
 	case O_POISSON:
 		o->poisson = true;
 		return 0;
@@ -252,7 +257,7 @@ static int load_check(const struct load_opts *o)
 {
 	if (!o->device == !o->socket)
 		return complain("give --device or --socket, one of them");
-	if (!o->depth || !o->queues || o->queues > VHOST_BLK_MAX_VRINGS)
+	if (!o->depth || !o->queues || o->queues > VHOST_SERVE_MAX_VRINGS)
 		return complain("--depth is at least 1, --queues 1 to 64");
 	if (!o->bs || o->bs % 512)
 		return complain("--bs is a multiple of 512");

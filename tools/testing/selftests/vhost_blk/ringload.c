@@ -132,6 +132,8 @@ static unsigned int fill(struct load *l, struct queue *q)
 
 	if (l->draining || !q->nidle)
 		return 0;
+	if (l->o.burst && q->nidle < l->o.depth)
+		return 0;
 	now = now_ns();
 	while (q->nidle) {
 		if (l->o.rate) {
@@ -153,7 +155,7 @@ static unsigned int fill(struct load *l, struct queue *q)
 
 static void sleep_for_work(struct load *l)
 {
-	struct pollfd pfd[VHOST_BLK_MAX_VRINGS];
+	struct pollfd pfd[VHOST_SERVE_MAX_VRINGS];
 	struct timespec ts = { .tv_nsec = 100000000 };
 	u64 count, now;
 	unsigned int i;

@@ -32,6 +32,7 @@ struct load_opts {
 	double warmup;
 	double rate;
 	u64 span;
+	bool burst;
 	bool poisson;
 	bool write;
 	bool sequential;

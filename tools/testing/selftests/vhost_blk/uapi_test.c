@@ -5,9 +5,13 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -87,6 +91,8 @@ static void unknown_ioctls_are_refused(void)
 	int fd = open_owned();
 
 	EXPECT_EQ(ctl(fd, _IO(VHOST_BLK_IOC, 0xBF), NULL), -ENOTTY);
+	EXPECT_EQ(ctl(fd, _IO(VHOST_BLK_IOC, 0xC0), NULL), -ENOTTY);
+	EXPECT_EQ(ctl(fd, _IO(VHOST_BLK_IOC, 0xDF), NULL), -ENOTTY);
 	EXPECT_EQ(ctl(fd, _IO('x', 1), NULL), -ENOTTY);
 	close(fd);
 }
@@ -138,11 +144,11 @@ static void numbers_need_not_have_our_sizes(void)
 	u32 old_size = offsetof(struct vhost_blk_info, size_max);
 	int fd = open_owned();
 
-	EXPECT_EQ(ctl(fd, _IOW(VHOST_BLK_IOC, 0xB0, typeof(b)), &b), 0);
-	EXPECT_EQ(ctl(fd, _IOWR(VHOST_BLK_IOC, 0xB1, typeof(i)), &i), 0);
+	EXPECT_EQ(ctl(fd, _IOW(VHOST_BLK_IOC, 0xD0, typeof(b)), &b), 0);
+	EXPECT_EQ(ctl(fd, _IOWR(VHOST_BLK_IOC, 0xD1, typeof(i)), &i), 0);
 	EXPECT_EQ(i.i.size, sizeof(i.i));
 	EXPECT_EQ(i.news[0] | i.news[1], 0);
-	EXPECT_EQ(ctl(fd, _IOWR(VHOST_BLK_IOC, 0xB4, typeof(s)), &s), 0);
+	EXPECT_EQ(ctl(fd, _IOWR(VHOST_BLK_IOC, 0xD3, typeof(s)), &s), 0);
 	EXPECT_EQ(s.s.size, sizeof(s.s));
 	EXPECT_EQ(s.news[0] | s.news[1], 0);
 
@@ -159,7 +165,7 @@ static void numbers_need_not_have_our_sizes(void)
 static void structures_are_no_longer_than_a_page(void)
 {
 	static const unsigned long cmds[] = {
-		VHOST_BLK_SET_BACKEND, VHOST_BLK_SET_VRING,
+		VHOST_BLK_SET_BACKEND, VHOST_SERVE_SET_VRING,
 		VHOST_BLK_SET_CACHE, VHOST_BLK_GET_INFO, VHOST_BLK_GET_STATS
 	};
 	static const u32 sizes[] = { 4097, 8192, ~0U };
@@ -263,7 +269,7 @@ static void start_needs_all_that_comes_before(void)
 static void indices_are_checked(void)
 {
 	static const unsigned int bad[] = {
-		VHOST_BLK_MAX_VRINGS, 65535, 0x7fffffff, 0xffffffff
+		VHOST_SERVE_MAX_VRINGS, 65535, 0x7fffffff, 0xffffffff
 	};
 	struct vhost_blk_stats st;
 	unsigned int i;
@@ -430,6 +436,142 @@ static void pinned_memory_is_limited_as_locked_memory_is(void)
 	rig_close(&g);
 }
 
+static long locked_kb(void)
+{
+	FILE *f = fopen("/proc/self/status", "r");
+	char line[256];
+	long kb = -1;
+
+	EXPECT(f);
+	while (fgets(line, sizeof(line), f))
+		if (!strncmp(line, "VmLck:", 6))
+			kb = strtol(line + 6, NULL, 10);
+	fclose(f);
+	return kb;
+}
+
+/* A VMM sets the table again whenever something is plugged. */
+static void another_table_needs_no_room_for_both(void)
+{
+	struct rig_opts o = { .flags = VHOST_BLK_BACKEND_PINNED };
+	struct rlimit lim;
+	struct ring_mem part;
+	const char *disk;
+	struct rig g;
+	long locked;
+	int i;
+
+	backend_need_modules();
+	disk = nullb_create(&(struct nullb){ .name = "lock" });
+	rig_open(&g, disk, &o);
+	locked = locked_kb();
+	EXPECT(locked >= (long)(g.mem.size >> 10));
+	lim.rlim_cur = locked << 10;
+	lim.rlim_max = lim.rlim_cur;
+	EXPECT(!setrlimit(RLIMIT_MEMLOCK, &lim));
+	drop_ipc_lock();
+	for (i = 0; i < 3; i++) {
+		EXPECT_EQ(vblk_set_mem(g.dev.fd, &g.mem), 0);
+		EXPECT_EQ(locked_kb(), locked);
+		rig_check_works(&g, 0, 0);
+	}
+	/* less is given back, and may be had again */
+	part = g.mem;
+	part.size /= 2;
+	EXPECT_EQ(vblk_set_mem(g.dev.fd, &part), 0);
+	EXPECT_EQ(locked_kb(), locked / 2);
+	EXPECT_EQ(vblk_set_mem(g.dev.fd, &g.mem), 0);
+	EXPECT_EQ(locked_kb(), locked);
+	rig_check_works(&g, 0, 0);
+	vdev_close(&g.dev);
+	EXPECT_EQ(locked_kb(), 0);
+	rig_close(&g);
+}
+
+/* There is no such memory, and that is all that is wrong with it. */
+static void a_region_of_more_than_a_terabyte_can_be_pinned(void)
+{
+	struct rig_opts o = { .flags = VHOST_BLK_BACKEND_PINNED };
+	struct ring_mem huge;
+	const char *disk;
+	struct rig g;
+
+	if (!ktap_full())
+		ktap_skip("FULL=1 runs it: its table takes 2 GiB");
+	backend_need_modules();
+	disk = nullb_create(&(struct nullb){ .name = "huge" });
+	rig_open(&g, disk, &o);
+	huge = g.mem;
+	huge.size = (1UL << 40) + 4096;
+	huge.base = mmap(NULL, huge.size, PROT_NONE, MAP_PRIVATE |
+			 MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	EXPECT(huge.base != MAP_FAILED);
+	EXPECT_EQ(vblk_set_mem(g.dev.fd, &huge), -EFAULT);
+	rig_close(&g);
+}
+
+static void a_disk_without_a_cache_wants_no_flushes(void)
+{
+	u64 cache = FEATURE(VIRTIO_BLK_F_FLUSH) |
+		    FEATURE(VIRTIO_BLK_F_CONFIG_WCE);
+	const char *disk;
+	struct rig g;
+
+	backend_need_modules();
+	disk = nullb_create(&(struct nullb){ .name = "wt" });
+	rig_open(&g, disk, NULL);
+	EXPECT_EQ(g.dev.offered & cache, 0);
+	rig_check_works(&g, 0, 0);
+	/* one that had it from another backend may keep it */
+	vblk_stop(g.dev.fd, 0);
+	EXPECT_EQ(vblk_set_features(g.dev.fd, g.dev.features | cache), 0);
+	rig_close(&g);
+
+	disk = nullb_create(&(struct nullb){ .name = "wb", .cache_mb = 4 });
+	rig_open(&g, disk, NULL);
+	EXPECT_EQ(g.dev.offered & cache, cache);
+	rig_close(&g);
+	rig_open(&g, file_create(8), NULL);
+	EXPECT_EQ(g.dev.offered & cache, cache);
+	rig_close(&g);
+}
+
+static void a_file_discards_by_its_blocks(void)
+{
+	struct vhost_blk_info info;
+	const char *file;
+	struct stat st;
+	struct rig g;
+
+	backend_need_modules();
+	file = file_create(8);
+	EXPECT(!stat(file, &st));
+	rig_open(&g, file, NULL);
+	rig_info(&g, &info);
+	EXPECT_EQ(info.discard_sector_alignment * 512, st.st_blksize);
+	EXPECT_EQ(info.blk_size, 512);
+	rig_close(&g);
+}
+
+/* On a stripe of 256 KiB, 4 KiB off: 504 blocks, which no byte can tell. */
+static void an_offset_that_does_not_fit_is_not_cut_off(void)
+{
+	const char *below, *stripes, *disk;
+	struct vhost_blk_info info;
+	struct rig g;
+
+	backend_need_modules();
+	below = nullb_create(&(struct nullb){ .name = "align" });
+	stripes = dm_linear_create("stripes", below, 65536);
+	dm_replace("stripes", "striped 1 512", below, 65536, "");
+	disk = dm_linear_create("off", stripes, 32768);
+	rig_open(&g, disk, NULL);
+	rig_info(&g, &info);
+	EXPECT_EQ(info.physical_block_exp, 0);
+	EXPECT_EQ(info.alignment_offset, 0);
+	rig_close(&g);
+}
+
 static void a_running_vring_cannot_be_rearranged(void)
 {
 	struct vhost_vring_state s = { .index = 0, .num = 128 };
@@ -465,6 +607,11 @@ int main(int argc, char **argv)
 		TEST(two_processes_serve_two_devices),
 		TEST(another_process_cannot_use_the_descriptor),
 		TEST(pinned_memory_is_limited_as_locked_memory_is),
+		TEST(another_table_needs_no_room_for_both),
+		TEST(a_region_of_more_than_a_terabyte_can_be_pinned),
+		TEST(a_disk_without_a_cache_wants_no_flushes),
+		TEST(a_file_discards_by_its_blocks),
+		TEST(an_offset_that_does_not_fit_is_not_cut_off),
 		TEST(a_running_vring_cannot_be_rearranged),
 	};
 

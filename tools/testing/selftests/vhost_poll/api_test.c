@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -230,7 +231,15 @@ static void stats_fit_the_room(void)
 	EXPECT_EQ(u.room[sizeof(u.st) + 15], 0);
 	EXPECT_EQ((unsigned char)u.room[sizeof(u.st) + 16], 0xaa);
 
-	u.st.size = sizeof(u.st) - 1;
+	/* The first version had no more. */
+	memset(&u, 0xaa, sizeof(u));
+	u.st.size = offsetof(struct vhost_poll_stats, hot);
+	u.st.flags = 0;
+	EXPECT_EQ(ctl(fd, VHOST_POLL_GET_STATS, &u), 0);
+	EXPECT_EQ(u.st.size, offsetof(struct vhost_poll_stats, hot));
+	EXPECT_EQ((unsigned char)u.room[u.st.size], 0xaa);
+
+	u.st.size = offsetof(struct vhost_poll_stats, hot) - 1;
 	EXPECT_EQ(ctl(fd, VHOST_POLL_GET_STATS, &u), -EINVAL);
 	u.st.size = 8192;
 	EXPECT_EQ(ctl(fd, VHOST_POLL_GET_STATS, &u), -E2BIG);

@@ -219,10 +219,10 @@ class Io(GuestCase):
         tracing = "/sys/kernel/tracing"
         self.sh(
             f"[ -e {tracing}/trace ] || mount -t tracefs tracefs {tracing}; cd {tracing}; "
-            "echo >trace; echo 1 >events/virtio_pvblk/enable"
+            "echo >trace; echo 1 >events/virtio_pvblk/enable; echo 1 >events/virtio_poll/enable"
         )
         self.sh(f"dd if=/dev/{self.disk} of=/dev/null bs=4k count=16 iflag=direct 2>/dev/null")
-        self.sh(f"echo 0 >{tracing}/events/virtio_pvblk/enable")
+        self.sh(f"cd {tracing}/events; echo 0 >virtio_pvblk/enable; echo 0 >virtio_poll/enable")
         lines = self.sh(f"cat {tracing}/trace").splitlines()
         seen = {}
         for event in ("submit", "complete"):
@@ -230,7 +230,7 @@ class Io(GuestCase):
             seen[event] = [re.search(r"(\d+:\d+ queue=\d+ tag=\d+)", line)[1] for line in found]
         self.assertGreaterEqual(len(seen["submit"]), 16)
         self.assertEqual(sorted(seen["submit"]), sorted(seen["complete"]))
-        self.assertTrue(any("virtio_pvblk_poll: " in line for line in lines))
+        self.assertTrue(any("virtio_poll_attach: " in line for line in lines))
 
 
 if __name__ == "__main__":

@@ -255,6 +255,7 @@ class Move(GuestCase):
         _, pci, *_ = self.sh("pvblkctl list").splitlines()[2].split()
         ours, all_ = self.reload(f"claim=nothing,{pci}")
         self.assertEqual((ours, all_), (("vdaa",), ("vda", "vdaa", "vdb")))
+        self.assertEqual(self.attribute("vdaa", "serial"), "serial-1")
 
     def test_claim_of_what_there_is_not_is_said(self):
         said = "dmesg | grep 'virtio_pvblk: claim=' | wc -l"

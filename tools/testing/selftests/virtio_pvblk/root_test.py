@@ -18,6 +18,7 @@ INIT = """#!/bin/sh
 mount -t devtmpfs dev /dev
 mount -t proc proc /proc
 mkdir /root-disk
+insmod /virtio_poll.ko
 insmod /virtio_pvblk.ko $(sed -n 's/^options virtio_pvblk //p' /etc/modprobe.d/pvblk.conf)
 modprobe virtio_blk
 modprobe ext4
@@ -63,10 +64,11 @@ class Root(GuestCase):
 
     @classmethod
     def disks(cls):
-        ours = kmod.ours(kernel_here(), "virtio_pvblk")
+        kernel = kernel_here()
+        names = ("virtio_poll", "virtio_pvblk")
         cls.overlay = {
             "init": INIT.encode(),
-            "virtio_pvblk.ko": ours.read_bytes(),
+            **{f"{name}.ko": kmod.ours(kernel, name).read_bytes() for name in names},
             "etc/modprobe.d/pvblk.conf": (TOP / "tools/pvblk/pvblk.conf").read_bytes(),
         }
         cls.root = cls.file("root", "160M")
@@ -115,7 +117,7 @@ class Root(GuestCase):
         """Their class is SCHED_IDLE."""
         policies = self.sh(
             "for p in /proc/[0-9]*; do case $(cat $p/comm 2>/dev/null) in "
-            "pvblk/*) awk '{ print $41 }' $p/stat;; esac; done"
+            "virtio-poll/*) awk '{ print $41 }' $p/stat;; esac; done"
         )
         self.assertEqual(policies.split(), ["5"])
 
@@ -129,11 +131,14 @@ class Root(GuestCase):
         return own / total
 
     def test_neighbour_that_burns_cpu(self):
-        """It is not starved: polling leaves it at least half of what interrupts do."""
+        """It is not starved: polling leaves it five sixths at least of what interrupts do.
+
+        A poller of the normal class, and IOPOLL, leave it three quarters, and fail here.
+        """
         unpolled = self.share("irq")
         for mode in ("busy", "adaptive"):
             with self.subTest(mode):
-                self.assertGreater(self.share(mode), unpolled / 2)
+                self.assertGreater(self.share(mode), unpolled * 5 / 6)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""A host side that lies gets an error for each lie, and never more than that."""
+
+from pvfs import TAG, PvfsCase
+from pvlab import ktap
+from server import DATA, Liar
+
+BAD_REPLIES = {
+    "another request's number": {"unique": 2},
+    "number zero": {"unique": 0},
+    "longer than written": {"said": 0xFFFFFFFF},
+    "one more than written": {"said": 16 + 128 + 1},
+    "shorter than a header": {"said": 8},
+    "no length": {"said": 0},
+    "shorter than the answer": {"said": 16 + 64},
+    "more written than there is room": {"written": 0xFFFFFFFF},
+    "nothing written": {"written": 0},
+    "half a header written": {"written": 8},
+    "a positive error": {"error": 5, "body": b""},
+    "an error of the kernel's own": {"error": -512, "body": b""},
+    "an error out of range": {"error": -(1 << 31), "body": b""},
+    "an error with an answer": {"error": -2},
+    "no header": {"header": bytes(16)},
+}
+BROKEN_RINGS = {
+    "an entry out of range": {"head": 0xFFFF},
+    "an entry that is not in flight": {"head": 77},
+    "each entry twice": {"times": 2},
+    "the ring's whole index": {"times": 5000},
+}
+
+
+def lie_of(changes):
+    def lie(reply):
+        for name, value in changes.items():
+            setattr(reply, name, value)
+
+    return lie
+
+
+class Hostile(PvfsCase):
+    @classmethod
+    def start_server(cls):
+        server = Liar(cls.directory)
+        cls.addClassCleanup(server.stop)
+        return server
+
+    def tearDown(self):
+        self.server.lie = None
+        self.assertIsNone(self.server.failed)
+
+    def truth(self):
+        self.server.lie = None
+        self.assertEqual(self.sh("cat /mnt/file") + "\n", DATA.decode())
+
+    def test_bad_replies_are_errors(self):
+        self.truth()
+        for name, changes in BAD_REPLIES.items():
+            with self.subTest(name):
+                told = self.server.told
+                self.server.lie = lie_of(changes)
+                with self.counting() as grown:
+                    result = self.guest.run("cat /mnt/file")
+                    self.server.lie = None
+                self.assertNotEqual(result.status, 0)
+                self.assertIn("Input/output error", result.err)
+                self.assertGreater(self.server.told, told)
+                self.assertGreaterEqual(grown["bad_replies"], 1)
+                self.truth()
+
+    def test_broken_rings_end_all(self):
+        for name, changes in BROKEN_RINGS.items():
+            with self.subTest(name):
+                self.truth()
+                self.server.lie = lie_of(changes)
+                # The first may have its answer before the ring is found broken.
+                self.guest.run("cat /mnt/file; cat /mnt/file; sleep 0.5")
+                self.server.lie = None
+                self.assertNotEqual(self.status("cat /mnt/file"), 0)
+                self.assertEqual(self.counters()["inflight"], 0)
+                self.again()
+
+    def again(self):
+        """Bound anew it works."""
+        self.sh(
+            "umount /mnt; cd /sys/bus/virtio/drivers/pvfs; d=$(echo virtio*); "
+            "echo $d >unbind; echo $d >bind"
+        )
+        self.sh(f"mount -i -t pvfs {TAG} /mnt")
+
+
+if __name__ == "__main__":
+    ktap.main()

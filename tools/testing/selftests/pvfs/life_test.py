@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Ends: signals, unmounting, a server that stands still or dies, a device that is pulled out."""
+
+import hashlib
+import os
+import signal
+
+from pvfs import FIO, TAG, PvfsCase, Virtiofsd, wait_for
+from pvlab import ktap
+from server import Liar
+
+LOOPS = 5 if not os.environ.get("FULL") else 50
+
+
+class Signals(PvfsCase):
+    vcpus = 2
+
+    def test_killed_while_the_server_stands_still(self):
+        """The process waits on, as FUSE's core has it, and goes once there is an answer."""
+        self.sh("echo >/mnt/x")
+        self.server.send(signal.SIGSTOP)
+        try:
+            pid = self.start("cat /mnt/x")
+            self.sh("sleep 0.5")
+            self.sh(f"kill -9 {pid}")
+            self.sh("sleep 0.5")
+            self.assertEqual(self.counters()["inflight"], 1)
+        finally:
+            self.server.send(signal.SIGCONT)
+        self.assertNotEqual(self.ended(), 0)
+        self.assertEqual(self.sh("cat /mnt/x"), "")
+
+    def test_killed_while_it_works(self):
+        for _ in range(LOOPS):
+            pid = self.start(
+                f"{FIO} --filename=/mnt/kill --size=1M --rw=randrw --bs=16k --time_based "
+                "--runtime=100 --ioengine=libaio --direct=1 --iodepth=8"
+            )
+            self.sh(f"sleep 0.3; kill -9 {pid}; killall -9 fio 2>/dev/null; true")
+            self.ended()
+        wait_for(lambda: self.counters()["inflight"] == 0, "all is answered")
+        self.sh("echo works >/mnt/after")
+        self.assertEqual((self.share / "after").read_text(), "works\n")
+
+
+class Locks(PvfsCase):
+    """A lock of the host that is never free, at a server that asks once to be told again."""
+
+    @classmethod
+    def start_server(cls):
+        server = Liar(cls.directory)
+        cls.addClassCleanup(server.stop)
+        return server
+
+    def test_a_signal_ends_the_wait_for_a_lock(self):
+        for number in ("TERM", "KILL"):
+            with self.subTest(number):
+                self.server.interrupts = 0
+                pid = self.start("flock /mnt/file true")
+                wait_for(lambda: self.server.waiting, "the lock is waited for")
+                self.sh("sleep 0.5")
+                self.assertEqual(self.counters()["inflight"], 1)
+                with self.counting() as grown:
+                    self.sh(f"kill -{number} {pid}")
+                    self.assertNotEqual(self.ended(), 0)
+                self.say(f"SIG{number} to a lock's waiter", grown)
+                self.assertEqual(grown["interrupts_sent"], 2)
+                self.assertEqual(self.counters()["inflight"], 0)
+        self.assertIsNone(self.server.failed)
+
+
+class Mounts(PvfsCase):
+    vcpus = 2
+
+    def test_mounted_again_and_again(self):
+        for i in range(LOOPS):
+            self.sh(
+                f"cp -r /etc /mnt/{i}; find /mnt/{i} >/dev/null; "
+                "umount /mnt && ! grep -q pvfs /proc/mounts"
+            )
+            self.mount()
+            self.assertEqual(self.sh(f"cat /mnt/{i}/group"), self.sh("cat /etc/group"))
+
+    def test_mounted_twice(self):
+        self.sh(f"mkdir -p /mnt2; mount.pvfs {TAG} /mnt2; echo both >/mnt/one")
+        self.assertEqual(self.sh("cat /mnt2/one; umount /mnt2; cat /mnt/one"), "both\nboth")
+        self.assertIn("busy", self.guest.run(f"mount.pvfs {TAG} /mnt2 -o cache=auto").err.lower())
+
+    def test_cache_auto(self):
+        self.sh("umount /mnt")
+        self.sh(f"mount.pvfs {TAG} /mnt -o cache=auto")
+        try:
+            self.assertEqual(self.sh("cat /sys/bus/virtio/drivers/pvfs/virtio*/pvfs/cache"), "auto")
+            self.sh("head -c 100000 /dev/urandom >/mnt/auto")
+            seen = self.sh("sha1sum </mnt/auto").split()[0]
+            self.assertEqual(seen, hashlib.sha1((self.share / "auto").read_bytes()).hexdigest())
+        finally:
+            self.sh("umount /mnt")
+            self.mount()
+
+
+class Ends(PvfsCase):
+    """Each test has a guest of its own, because each is the end of its device."""
+
+    vcpus = 2
+    qemu_args = ("-device", "pcie-root-port,id=rp0,chassis=1,slot=1")
+    load = (
+        f"{FIO} --filename=/mnt/load --size=2M --rw=randrw --bs=16k --time_based --runtime=600 "
+        "--ioengine=libaio --direct=1 --iodepth=8"
+    )
+
+    def under_load(self):
+        self.start(self.load)
+        before = self.counters()["requests"]
+        wait_for(lambda: self.counters()["requests"] > before + 50, "there is load")
+
+    def over(self):
+        """What was under way met an error, and the mount can be left behind."""
+        self.assertNotEqual(self.ended(), 0)
+        self.assertNotEqual(self.status("ls /mnt"), 0)
+        self.sh("umount /mnt")
+
+    def test_1_unbound_under_load(self):
+        self.under_load()
+        self.sh("cd /sys/bus/virtio/drivers/pvfs; echo virtio* >unbind")
+        self.over()
+
+    def test_2_again_after_that(self):
+        self.sh(
+            "echo $(cd /sys/bus/virtio/devices; grep -l 0x001a */device | cut -d/ -f1) "
+            ">/sys/bus/virtio/drivers/pvfs/bind"
+        )
+        self.mount()
+        self.sh("echo again >/mnt/again")
+        self.assertEqual((self.share / "again").read_text(), "again\n")
+
+    def test_3_unplugged_under_load(self):
+        self.sh("umount /mnt; cd /sys/bus/virtio/drivers/pvfs; echo virtio* >unbind")
+        server = self.plug("hot")
+        self.addCleanup(server.stop)
+        self.under_load()
+        self.guest.qmp("device_del", id="hot")
+        self.over()
+        self.sh("while [ -e /sys/bus/virtio/drivers/pvfs/virtio*/pvfs ]; do sleep 0.1; done")
+
+    def plug(self, tag):
+        """Another device, below the port, mounted at /mnt."""
+        directory = self.directory / tag
+        directory.mkdir()
+        server = Virtiofsd(directory, self.share)
+        self.guest.qmp(
+            "chardev-add",
+            id=f"{tag}c",
+            backend={
+                "type": "socket",
+                "data": {
+                    "addr": {"type": "unix", "data": {"path": str(server.socket)}},
+                    "server": False,
+                },
+            },
+        )
+        self.guest.qmp(
+            "device_add",
+            **{
+                "driver": "vhost-user-fs-pci",
+                "id": "hot",
+                "bus": "rp0",
+                "chardev": f"{tag}c",
+                "tag": tag,
+                "queue-size": 1024,
+            },
+        )
+        self.sh(f"until mount.pvfs {tag} /mnt 2>/tmp/said; do sleep 0.5; done")
+        return server
+
+    def test_4_server_dies_under_load(self):
+        """Nothing is answered any more, until the device is unbound."""
+        server = self.plug("dies")
+        self.under_load()
+        server.stop()
+        self.sh("sleep 1; cd /sys/bus/virtio/drivers/pvfs; echo virtio* >unbind")
+        self.over()
+
+
+if __name__ == "__main__":
+    ktap.main()

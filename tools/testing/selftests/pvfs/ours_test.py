@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Both ends ours: pvfs on vhost_fs, by way of pvio, with a poller that never sleeps."""
+
+import os
+
+from pvfs import FIO, Files, PvfsCase
+from pvlab import ktap, modules
+from pvlab.pvio import Pvio, need_pvio
+
+NAMES = 40
+READS = 256
+
+
+class Ours(Files, PvfsCase):
+    @classmethod
+    def start_server(cls):
+        need_pvio()
+        modules.load("vhost_fs")
+        cls.socket = cls.directory / "fs.sock"
+        cpu = max(os.sched_getaffinity(0))
+        words = ["--socket", cls.socket, "--shared-dir", cls.share, "--xattr"]
+        words += ["--cache", "never", "--poll-cpu", cpu, "--poll-mode", "busy"]
+        cls.pvio = Pvio(*words, directory=cls.directory, command="fs")
+        cls.addClassCleanup(cls.pvio.stop)
+        cls.pvio.start(cls.socket)
+        return cls
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        # The vCPU keeps off the poller's CPU.
+        for vcpu in cls.guest.qmp("query-cpus-fast"):
+            os.sched_setaffinity(vcpu["thread-id"], {min(os.sched_getaffinity(0))})
+
+    def polled(self, what, command, at_least):
+        """COMMAND sends at least AT_LEAST requests, and none kicks the host.
+
+        The share of replies that callers find by polling depends on the guest's load, so it
+        is only reported.
+        """
+        with self.counting() as grown:
+            self.sh(command)
+        self.say(what, grown)
+        self.assertGreaterEqual(grown["requests"], at_least)
+        self.assertEqual(grown["kicks"], 0)
+        self.assertGreater(grown["polled"], 0)
+
+    def test_names_need_no_kick(self):
+        self.polled(
+            f"{NAMES} files made, moved and removed",
+            f"cd /mnt && for i in $(seq {NAMES}); do : >n$i; mv n$i m; rm m; done",
+            NAMES * 4,
+        )
+
+    def test_reads_and_writes_need_no_kick(self):
+        self.sh("head -c 1048576 /dev/urandom >/mnt/data")
+        for rw in ("randread", "randwrite"):
+            self.polled(
+                f"{READS} of {rw}",
+                f"{FIO} --filename=/mnt/data --size=1M --rw={rw} --bs=4k --ioengine=psync "
+                f"--direct=1 --number_ios={READS}",
+                READS,
+            )
+
+
+if __name__ == "__main__":
+    ktap.main()

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Locks are the host's: a guest's owners, another guest's and the host's own
+ * processes exclude each other.  Requests that wait are answered when the lock is
+ * free, when they are interrupted, and when their ring stops.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <sys/ioctl.h>
+#include <linux/vhost_serve.h>
+
+#include "fsrig.h"
+
+#define QUEUE	2
+
+/* A file that the guest has open twice, and the host once. */
+struct locked {
+	struct fs f;
+	u64 node;
+	u64 fh[2];
+	int host;
+};
+
+static void nap(void)
+{
+	struct timespec ts = { .tv_nsec = 20000000 };
+
+	nanosleep(&ts, NULL);
+}
+
+static void begin(struct locked *l)
+{
+	fs_make_dir(&l->f, "tmpfs");
+	fs_open(&l->f, NULL);
+	fs_host_write(&l->f, "one", "x", 1);
+	l->node = fs_node(&l->f, "one");
+	EXPECT_EQ(fs_open_node(&l->f, l->node, O_RDWR, &l->fh[0]), 0);
+	EXPECT_EQ(fs_open_node(&l->f, l->node, O_RDWR, &l->fh[1]), 0);
+	l->host = open(fs_path(&l->f, "one"), O_RDWR | O_CLOEXEC);
+	EXPECT(l->host >= 0);
+}
+
+static struct fuse_lk_in lock_arg(struct locked *l, unsigned int who, u32 type,
+				  u64 start, u64 end, u32 flags)
+{
+	return (struct fuse_lk_in){
+		.fh = l->fh[who], .owner = 0x1234567890abcdefULL + who,
+		.lk = { .start = start, .end = end, .type = type,
+			.pid = 100 + who },
+		.lk_flags = flags,
+	};
+}
+
+static int setlk(struct locked *l, unsigned int who, u32 type, u64 start,
+		 u64 end)
+{
+	struct fuse_lk_in in = lock_arg(l, who, type, start, end, 0);
+
+	return fs_call(&l->f, FUSE_SETLK, l->node, &in, sizeof(in), 0);
+}
+
+static int flock_it(struct locked *l, unsigned int who, u32 type)
+{
+	struct fuse_lk_in in = lock_arg(l, who, type, 0, 0, FUSE_LK_FLOCK);
+
+	return fs_call(&l->f, FUSE_SETLK, l->node, &in, sizeof(in), 0);
+}
+
+/* Puts a blocking one on the other ring, and returns what it is known by. */
+static u64 setlkw(struct locked *l, unsigned int who, u32 type, u32 flags)
+{
+	struct {
+		struct fuse_in_header ih;
+		struct fuse_lk_in arg;
+	} in = {
+		.ih = { .len = sizeof(in), .opcode = FUSE_SETLKW,
+			.nodeid = l->node, .unique = l->f.unique += 2 },
+		.arg = lock_arg(l, who, type, 0, 9, flags),
+	};
+	struct fs_raw raw = { .in = &in, .in_len = sizeof(in), .out_room = 16,
+			      .queue = QUEUE };
+
+	fs_send(&l->f, 1, &raw);
+	nap();
+	EXPECT(!fs_poll(&l->f, 1, QUEUE));
+	return in.ih.unique;
+}
+
+static int answer(struct locked *l)
+{
+	fs_wait(&l->f, 1, QUEUE);
+	return fs_answer(&l->f, 1);
+}
+
+static int host_lock(struct locked *l, short type, short *found)
+{
+	struct flock fl = { .l_type = type, .l_whence = SEEK_SET, .l_len = 10 };
+	int r = fcntl(l->host, found ? F_GETLK : F_SETLK, &fl);
+
+	if (found)
+		*found = fl.l_type;
+	return r < 0 ? -errno : 0;
+}
+
+static void owners_exclude_each_other(void)
+{
+	struct fuse_lk_in in;
+	struct fuse_lk_out *out;
+	struct locked l;
+
+	begin(&l);
+	EXPECT_EQ(setlk(&l, 0, F_WRLCK, 0, 9), 0);
+	EXPECT_EQ(setlk(&l, 1, F_WRLCK, 5, 20), -EAGAIN);
+	EXPECT_EQ(setlk(&l, 1, F_RDLCK, 5, 20), -EAGAIN);
+	EXPECT_EQ(setlk(&l, 1, F_WRLCK, 10, 20), 0);
+	in = lock_arg(&l, 1, F_WRLCK, 0, 5, 0);
+	EXPECT_EQ(fs_call(&l.f, FUSE_GETLK, l.node, &in, sizeof(in), 24), 0);
+	out = (void *)l.f.reply;
+	EXPECT_EQ(out->lk.type, F_WRLCK);
+	EXPECT_EQ(out->lk.start, 0);
+	EXPECT_EQ(out->lk.end, 9);
+	EXPECT_EQ(out->lk.pid, 100);
+	EXPECT_EQ(setlk(&l, 0, F_UNLCK, 0, 9), 0);
+	EXPECT_EQ(fs_call(&l.f, FUSE_GETLK, l.node, &in, sizeof(in), 24), 0);
+	EXPECT_EQ(((struct fuse_lk_out *)l.f.reply)->lk.type, F_UNLCK);
+	EXPECT_EQ(setlk(&l, 1, F_WRLCK, 0, 9), 0);
+	fs_close(&l.f);
+}
+
+static void the_host_and_a_guest_exclude_each_other(void)
+{
+	struct locked l;
+	short found = F_WRLCK;
+
+	begin(&l);
+	EXPECT_EQ(setlk(&l, 0, F_WRLCK, 0, 9), 0);
+	EXPECT_EQ(host_lock(&l, F_WRLCK, NULL), -EAGAIN);
+	EXPECT_EQ(host_lock(&l, F_WRLCK, &found), 0);
+	EXPECT_EQ(found, F_WRLCK);
+	EXPECT_EQ(setlk(&l, 0, F_UNLCK, 0, 100), 0);
+	EXPECT_EQ(host_lock(&l, F_WRLCK, NULL), 0);
+	EXPECT_EQ(setlk(&l, 0, F_RDLCK, 0, 9), -EAGAIN);
+	EXPECT_EQ(flock_it(&l, 0, F_WRLCK), 0);
+	EXPECT(flock(l.host, LOCK_EX | LOCK_NB) < 0 && errno == EAGAIN);
+	EXPECT_EQ(flock_it(&l, 1, F_WRLCK), -EAGAIN);
+	EXPECT_EQ(flock_it(&l, 0, F_UNLCK), 0);
+	EXPECT(!flock(l.host, LOCK_EX | LOCK_NB));
+	fs_close(&l.f);
+}
+
+static void who_waits_gets_the_lock(void)
+{
+	struct vhost_fs_info info;
+	struct locked l;
+
+	begin(&l);
+	EXPECT_EQ(setlk(&l, 0, F_WRLCK, 0, 9), 0);
+	setlkw(&l, 1, F_WRLCK, 0);
+	EXPECT_EQ(setlk(&l, 0, F_UNLCK, 0, 9), 0);
+	EXPECT_EQ(answer(&l), 0);
+	EXPECT_EQ(setlk(&l, 0, F_WRLCK, 0, 9), -EAGAIN);
+	EXPECT_EQ(setlk(&l, 1, F_UNLCK, 0, 9), 0);
+	/* of the host, by its death */
+	EXPECT_EQ(host_lock(&l, F_WRLCK, NULL), 0);
+	setlkw(&l, 1, F_WRLCK, 0);
+	close(l.host);
+	EXPECT_EQ(answer(&l), 0);
+	fs_close(&l.f);
+	(void)info;
+}
+
+static void who_waits_for_flock_gets_it(void)
+{
+	struct locked l;
+
+	begin(&l);
+	EXPECT_EQ(flock_it(&l, 0, F_WRLCK), 0);
+	setlkw(&l, 1, F_WRLCK, FUSE_LK_FLOCK);
+	EXPECT_EQ(fs_release(&l.f, l.node, l.fh[0]), 0);
+	EXPECT_EQ(answer(&l), 0);
+	EXPECT(flock(l.host, LOCK_EX | LOCK_NB) < 0);
+	EXPECT_EQ(flock_it(&l, 1, F_UNLCK), 0);
+	EXPECT(!flock(l.host, LOCK_EX | LOCK_NB));
+	setlkw(&l, 1, F_RDLCK, FUSE_LK_FLOCK);
+	EXPECT(!flock(l.host, LOCK_UN));
+	EXPECT_EQ(answer(&l), 0);
+	fs_close(&l.f);
+}
+
+static int interrupt(struct locked *l, u64 unique)
+{
+	struct fuse_interrupt_in in = { .unique = unique };
+
+	return fs_call(&l->f, FUSE_INTERRUPT, 0, &in, sizeof(in), 0);
+}
+
+static void who_waits_can_be_interrupted(void)
+{
+	static const u32 flags[] = { 0, FUSE_LK_FLOCK };
+	struct vhost_fs_info info;
+	struct locked l;
+	unsigned int i;
+	u64 unique;
+
+	begin(&l);
+	EXPECT_EQ(interrupt(&l, 4711), -EAGAIN);
+	EXPECT_EQ(setlk(&l, 0, F_WRLCK, 0, 9), 0);
+	EXPECT_EQ(flock_it(&l, 0, F_WRLCK), 0);
+	for (i = 0; i < 2; i++) {
+		unique = setlkw(&l, 1, F_WRLCK, flags[i]);
+		EXPECT_EQ(interrupt(&l, unique + 1), -EAGAIN);
+		EXPECT_EQ(interrupt(&l, unique), 0);
+		EXPECT_EQ(answer(&l), -EINTR);
+	}
+	fs_info(&l.f, &info);
+	EXPECT_EQ(info.locks, 2);
+	/* it has none, and waits for none */
+	EXPECT_EQ(setlk(&l, 0, F_UNLCK, 0, 9), 0);
+	EXPECT_EQ(host_lock(&l, F_WRLCK, NULL), 0);
+	fs_close(&l.f);
+}
+
+static void circles_are_found(void)
+{
+	struct fuse_lk_in in;
+	struct locked l;
+
+	begin(&l);
+	EXPECT_EQ(setlk(&l, 0, F_WRLCK, 0, 9), 0);
+	EXPECT_EQ(setlk(&l, 1, F_WRLCK, 10, 19), 0);
+	setlkw(&l, 1, F_WRLCK, 0);
+	in = lock_arg(&l, 0, F_WRLCK, 10, 19, 0);
+	EXPECT_EQ(fs_call(&l.f, FUSE_SETLKW, l.node, &in, sizeof(in), 0),
+		  -EDEADLK);
+	EXPECT_EQ(setlk(&l, 0, F_UNLCK, 0, 9), 0);
+	EXPECT_EQ(answer(&l), 0);
+	fs_close(&l.f);
+}
+
+static void flush_and_release_take_locks_away(void)
+{
+	struct fuse_flush_in flush = { .lock_owner = 0x1234567890abcdefULL };
+	struct locked l;
+
+	begin(&l);
+	EXPECT_EQ(setlk(&l, 0, F_WRLCK, 0, 9), 0);
+	/* by any descriptor of the owner's, as POSIX has it */
+	flush.fh = l.fh[1];
+	EXPECT_EQ(fs_call(&l.f, FUSE_FLUSH, l.node, &flush, sizeof(flush), 0), 0);
+	EXPECT_EQ(host_lock(&l, F_WRLCK, NULL), 0);
+	EXPECT_EQ(host_lock(&l, F_UNLCK, NULL), 0);
+	/* a guest that does not flush */
+	EXPECT_EQ(setlk(&l, 0, F_WRLCK, 0, 9), 0);
+	EXPECT_EQ(fs_release(&l.f, l.node, l.fh[0]), 0);
+	EXPECT_EQ(host_lock(&l, F_WRLCK, NULL), 0);
+	fs_close(&l.f);
+}
+
+static void the_end_takes_locks_away(void)
+{
+	struct locked l;
+
+	begin(&l);
+	EXPECT_EQ(setlk(&l, 0, F_WRLCK, 0, 9), 0);
+	EXPECT_EQ(flock_it(&l, 0, F_WRLCK), 0);
+	setlkw(&l, 1, F_WRLCK, 0);
+	EXPECT(ioctl(l.f.fd, VHOST_SERVE_STOP, (long)QUEUE) == 0);
+	EXPECT_EQ(answer(&l), -ENOLCK);
+	fs_close(&l.f);
+	EXPECT_EQ(host_lock(&l, F_WRLCK, NULL), 0);
+	EXPECT(!flock(l.host, LOCK_EX | LOCK_NB));
+}
+
+static void a_session_that_ends_ends_waiting(void)
+{
+	struct locked l;
+
+	begin(&l);
+	EXPECT_EQ(setlk(&l, 0, F_WRLCK, 0, 9), 0);
+	setlkw(&l, 1, F_WRLCK, 0);
+	EXPECT_EQ(fs_call(&l.f, FUSE_DESTROY, 0, NULL, 0, 0), 0);
+	/* the lock, or word that there will be none */
+	fs_wait(&l.f, 1, QUEUE);
+	EXPECT_EQ(host_lock(&l, F_WRLCK, NULL), 0);
+	fs_close(&l.f);
+}
+
+static const struct ktap_test tests[] = {
+	{ "owners_exclude_each_other", owners_exclude_each_other },
+	{ "the_host_and_a_guest_exclude_each_other",
+	  the_host_and_a_guest_exclude_each_other },
+	{ "who_waits_gets_the_lock", who_waits_gets_the_lock },
+	{ "who_waits_for_flock_gets_it", who_waits_for_flock_gets_it },
+	{ "who_waits_can_be_interrupted", who_waits_can_be_interrupted },
+	{ "circles_are_found", circles_are_found },
+	{ "flush_and_release_take_locks_away",
+	  flush_and_release_take_locks_away },
+	{ "the_end_takes_locks_away", the_end_takes_locks_away },
+	{ "a_session_that_ends_ends_waiting", a_session_that_ends_ends_waiting },
+};
+
+int main(int argc, char **argv)
+{
+	return ktap_main(argc, argv, tests, KTAP_COUNT(tests), fs_cleanup);
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Whose rights act: the opener's, with what is made belonging to the caller; or one
+ * user's, whose rights the host checks.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "fsrig.h"
+
+#define ROOT	FUSE_ROOT_ID
+#define ENTRY	sizeof(struct fuse_entry_out)
+
+static void begin(struct fs *f, const struct vhost_fs_export *export)
+{
+	fs_make_dir(f, "tmpfs");
+	fs_open(f, export);
+}
+
+static struct stat host_stat(struct fs *f, const char *name)
+{
+	struct stat st;
+
+	EXPECT(!lstat(fs_path(f, name), &st));
+	return st;
+}
+
+static void what_is_made_belongs_to_the_caller(void)
+{
+	struct fuse_mknod_in mk = { .mode = S_IFIFO | 0600 };
+	struct stat st;
+	struct fs f;
+
+	begin(&f, NULL);
+	f.uid = 1000;
+	f.gid = 2000;
+	/* in a directory that is root's alone: the guest has checked */
+	EXPECT_EQ(fs_create(&f, ROOT, "file", O_RDWR, 0600, NULL, NULL), 0);
+	EXPECT_EQ(fs_mkdir(&f, ROOT, "dir", 0700, NULL), 0);
+	EXPECT_EQ(fs_call_name(&f, FUSE_SYMLINK, ROOT, NULL, 0, "link", "x",
+			       ENTRY), 0);
+	EXPECT_EQ(fs_call_name(&f, FUSE_MKNOD, ROOT, &mk, sizeof(mk), "fifo",
+			       NULL, ENTRY), 0);
+	st = host_stat(&f, "file");
+	EXPECT(st.st_uid == 1000 && st.st_gid == 2000);
+	st = host_stat(&f, "dir");
+	EXPECT(st.st_uid == 1000 && st.st_gid == 2000);
+	st = host_stat(&f, "link");
+	EXPECT(st.st_uid == 1000 && st.st_gid == 2000);
+	st = host_stat(&f, "fifo");
+	EXPECT(st.st_uid == 1000 && st.st_gid == 2000);
+	/* and the next caller is another one */
+	f.uid = 1001;
+	EXPECT_EQ(fs_mkdir(&f, ROOT, "dir2", 0700, NULL), 0);
+	EXPECT_EQ(host_stat(&f, "dir2").st_uid, 1001);
+	f.uid = -1;
+	EXPECT_EQ(fs_mkdir(&f, ROOT, "dir3", 0700, NULL), -EOVERFLOW);
+	fs_close(&f);
+}
+
+static void the_group_bit_needs_the_group(void)
+{
+	struct fuse_create_in in = { .flags = O_RDWR, .mode = 02775 };
+	struct fuse7_groups groups = {
+		.size = 16, .type = FUSE7_EXT_GROUPS, .nr_groups = 1,
+		.group = 3000,
+	};
+	struct {
+		struct fuse_in_header ih;
+		u8 rest[sizeof(in) + 5 + sizeof(groups)];
+	} req;
+	struct fs_raw raw = { .in = &req, .out_room = 400, .queue = 1 };
+	struct fs f;
+
+	begin(&f, NULL);
+	EXPECT(!chown(f.dir, 0, 3000) && !chmod(f.dir, 02777));
+	f.uid = 1000;
+	f.gid = 1000;
+	EXPECT_EQ(fs_create(&f, ROOT, "without", O_RDWR, 02775, NULL, NULL), 0);
+	EXPECT_EQ(host_stat(&f, "without").st_gid, 3000);
+	EXPECT_EQ(host_stat(&f, "without").st_mode & 07777, 0775);
+	memset(&req, 0, sizeof(req));
+	req.ih = (struct fuse_in_header){
+		.len = sizeof(req.ih) + sizeof(in) + 5 + sizeof(groups),
+		.opcode = FUSE_CREATE, .nodeid = ROOT, .unique = f.unique += 2,
+		.uid = 1000, .gid = 1000,
+	};
+	/* total_extlen, in units of 8, where older headers have padding */
+	*(u16 *)((u8 *)&req.ih + 36) = sizeof(groups) / 8;
+	memcpy(req.rest, &in, sizeof(in));
+	memcpy(req.rest + sizeof(in), "with", 5);
+	memcpy(req.rest + sizeof(in) + 5, &groups, sizeof(groups));
+	raw.in_len = req.ih.len;
+	fs_play(&f, &raw);
+	EXPECT_EQ(fs_answer(&f, 0), 0);
+	EXPECT_EQ(host_stat(&f, "with").st_mode & 07777, 02775);
+	fs_close(&f);
+}
+
+static void set_id_bits_go_when_the_guest_says_so(void)
+{
+	struct fs f;
+	u64 node, fh;
+
+	begin(&f, NULL);
+	fs_host_write(&f, "one", "hello", 5);
+	EXPECT(!chmod(fs_path(&f, "one"), 06755));
+	node = fs_node(&f, "one");
+	EXPECT_EQ(fs_open_node(&f, node, O_RDWR, &fh), 0);
+	EXPECT_EQ(fs_write(&f, node, fh, 0, "x", 1), 1);
+	EXPECT_EQ(host_stat(&f, "one").st_mode & 07777, 06755);
+	EXPECT_EQ(fs_write_flags(&f, node, fh, 0, "x", 1, 0,
+				 FUSE_WRITE_KILL_PRIV), 1);
+	EXPECT_EQ(host_stat(&f, "one").st_mode & 07777, 0755);
+	fs_close(&f);
+}
+
+static void a_read_only_export_is_not_changed(void)
+{
+	struct vhost_fs_export ro = { .flags = VHOST_FS_EXPORT_READ_ONLY };
+	struct fuse_setattr_in set = { .valid = FATTR_MODE, .mode = 0 };
+	char buf[8];
+	struct fs f;
+	u64 node, fh;
+
+	begin(&f, &ro);
+	fs_host_write(&f, "one", "hello", 5);
+	node = fs_node(&f, "one");
+	EXPECT_EQ(fs_open_node(&f, node, O_RDWR, NULL), -EROFS);
+	EXPECT_EQ(fs_open_node(&f, node, O_RDONLY | O_TRUNC, NULL), -EROFS);
+	EXPECT_EQ(fs_open_node(&f, node, O_RDONLY, &fh), 0);
+	EXPECT_EQ(fs_read(&f, node, fh, 0, 8, buf), 5);
+	EXPECT_EQ(fs_mkdir(&f, ROOT, "d", 0755, NULL), -EROFS);
+	EXPECT_EQ(fs_remove(&f, FUSE_UNLINK, ROOT, "one"), -EROFS);
+	EXPECT_EQ(fs_rename(&f, ROOT, "one", ROOT, "two", 0), -EROFS);
+	EXPECT_EQ(fs_setattr(&f, node, &set), -EROFS);
+	EXPECT_EQ(fs_write(&f, node, fh, 0, "x", 1), -EROFS);
+	EXPECT(fs_host_is(&f, "one", "hello", 5));
+	fs_close(&f);
+}
+
+static void squashed_all_are_one_user(void)
+{
+	struct vhost_fs_export squash = {
+		.flags = VHOST_FS_EXPORT_SQUASH, .squash_uid = 1000,
+		.squash_gid = 1000,
+	};
+	struct fuse_setattr_in set = { .valid = FATTR_UID, .uid = 5 };
+	struct fs f;
+	u64 node;
+
+	begin(&f, &squash);
+	fs_host_write(&f, "roots", "x", 1);
+	EXPECT(!chmod(fs_path(&f, "roots"), 0600));
+	EXPECT(!mkdir(fs_path(&f, "his"), 0700));
+	EXPECT(!chown(fs_path(&f, "his"), 1000, 1000));
+	node = fs_node(&f, "roots");
+	EXPECT_EQ(fs_open_node(&f, node, O_RDONLY, NULL), -EACCES);
+	EXPECT_EQ(fs_setattr(&f, node, &set), -EPERM);
+	EXPECT_EQ(fs_mkdir(&f, ROOT, "d", 0755, NULL), -EACCES);
+	EXPECT_EQ(fs_remove(&f, FUSE_UNLINK, ROOT, "roots"), -EACCES);
+	node = fs_node(&f, "his");
+	EXPECT_EQ(fs_mkdir(&f, node, "d", 0755, NULL), 0);
+	EXPECT_EQ(host_stat(&f, "his/d").st_uid, 1000);
+	fs_close(&f);
+}
+
+static void privileged_attributes_go_by_policy(void)
+{
+	struct vhost_fs_export map = { .flags = VHOST_FS_EXPORT_MAP_XATTR };
+	struct vhost_fs_export raw = { .flags = VHOST_FS_EXPORT_RAW_XATTR };
+	struct fuse_getxattr_in list = { .size = 4096 };
+	char buf[64];
+	struct fs f;
+	u64 node;
+
+	begin(&f, &raw);
+	fs_host_write(&f, "one", "x", 1);
+	node = fs_node(&f, "one");
+	EXPECT_EQ(fs_setxattr(&f, node, "trusted.a", "v", 1), 0);
+	EXPECT_EQ(getxattr(fs_path(&f, "one"), "trusted.a", buf, 64), 1);
+	fs_close(&f);
+
+	begin(&f, &map);
+	fs_host_write(&f, "one", "x", 1);
+	node = fs_node(&f, "one");
+	if (fs_setxattr(&f, node, "trusted.overlay.opaque", "y", 1))
+		ktap_skip("no user.* on tmpfs");
+	EXPECT_EQ(getxattr(fs_path(&f, "one"),
+			   "user.virtiofs.trusted.overlay.opaque", buf, 64), 1);
+	EXPECT_EQ(fs_getxattr(&f, node, "trusted.overlay.opaque", buf, 64), 1);
+	EXPECT_EQ(fs_setxattr(&f, node, "user.virtiofs.security.x", "y", 1),
+		  -EPERM);
+	EXPECT_EQ(fs_setxattr(&f, node, "security.capability", "y", 1),
+		  -EOPNOTSUPP);
+	EXPECT_EQ(fs_call(&f, FUSE_LISTXATTR, node, &list, sizeof(list), 4096),
+		  0);
+	EXPECT(f.reply_len == sizeof("trusted.overlay.opaque") &&
+	       !strcmp((char *)f.reply, "trusted.overlay.opaque"));
+	fs_close(&f);
+}
+
+static int try(struct vhost_fs_export e)
+{
+	struct fs f;
+	int r;
+
+	fs_make_dir(&f, "tmpfs");
+	r = fs_try(&f, &e);
+	if (!r)
+		close(f.fd);
+	return r;
+}
+
+static void exports_that_make_no_sense_are_refused(void)
+{
+	struct vhost_fs_export e = { .size = sizeof(e) };
+	int fd;
+
+	EXPECT_EQ(try((struct vhost_fs_export){ .flags = 1U << 31 }), -EINVAL);
+	EXPECT_EQ(try((struct vhost_fs_export){ .cache = 3 }), -EINVAL);
+	EXPECT_EQ(try((struct vhost_fs_export){ .pad = 1 }), -EINVAL);
+	EXPECT_EQ(try((struct vhost_fs_export){ .squash_uid = 1 }), -EINVAL);
+	EXPECT_EQ(try((struct vhost_fs_export){ .max_nodes = ~0U }), -EINVAL);
+	EXPECT_EQ(try((struct vhost_fs_export){
+		.flags = VHOST_FS_EXPORT_MAP_XATTR |
+			 VHOST_FS_EXPORT_RAW_XATTR }), -EINVAL);
+	EXPECT_EQ(try((struct vhost_fs_export){
+		.flags = VHOST_FS_EXPORT_SQUASH, .squash_uid = ~0U }), -EINVAL);
+	EXPECT_EQ(try((struct vhost_fs_export){}), 0);
+	/* one who does not own the device */
+	fd = open("/dev/vhost-fs", O_RDWR | O_CLOEXEC);
+	EXPECT(fd >= 0);
+	e.fd = fd;
+	EXPECT(ioctl(fd, VHOST_FS_SET_EXPORT, &e) < 0 && errno == EPERM);
+	close(fd);
+}
+
+static const struct ktap_test tests[] = {
+	{ "what_is_made_belongs_to_the_caller",
+	  what_is_made_belongs_to_the_caller },
+	{ "the_group_bit_needs_the_group", the_group_bit_needs_the_group },
+	{ "set_id_bits_go_when_the_guest_says_so",
+	  set_id_bits_go_when_the_guest_says_so },
+	{ "a_read_only_export_is_not_changed",
+	  a_read_only_export_is_not_changed },
+	{ "squashed_all_are_one_user", squashed_all_are_one_user },
+	{ "privileged_attributes_go_by_policy",
+	  privileged_attributes_go_by_policy },
+	{ "exports_that_make_no_sense_are_refused",
+	  exports_that_make_no_sense_are_refused },
+};
+
+int main(int argc, char **argv)
+{
+	return ktap_main(argc, argv, tests, KTAP_COUNT(tests), fs_cleanup);
+}
