@@ -260,6 +260,17 @@ static ssize_t give_store(struct device_driver *drv, const char *buf, size_t cou
 }
 static DRIVER_ATTR_WO(give);
 
+/* Claim the devices that claim= names. */
+static int pvblk_claim_devices(void)
+{
+	if (!claim)
+		return 0;
+	if (strcmp(claim, "all"))
+		return claim_named();
+	pvblk_id_table[0] = (struct virtio_device_id){ VIRTIO_ID_BLOCK, VIRTIO_DEV_ANY_ID };
+	return driver_attach(OURS);
+}
+
 /**
  * pvblk_claim_init - take what is to be taken, and be ready to move devices
  *
@@ -275,20 +286,20 @@ int pvblk_claim_init(void)
 		return err;
 	err = driver_create_file(OURS, &driver_attr_take);
 	if (err)
-		goto notifier;
+		goto unregister;
 	err = driver_create_file(OURS, &driver_attr_give);
 	if (err)
-		goto take;
-	if (!claim)
-		return 0;
-	if (strcmp(claim, "all"))
-		return claim_named();
-	pvblk_id_table[0] = (struct virtio_device_id){ VIRTIO_ID_BLOCK, VIRTIO_DEV_ANY_ID };
-	return driver_attach(OURS);
+		goto remove_take;
+	err = pvblk_claim_devices();
+	if (err)
+		goto remove_give;
+	return 0;
 
-take:
+remove_give:
+	driver_remove_file(OURS, &driver_attr_give);
+remove_take:
 	driver_remove_file(OURS, &driver_attr_take);
-notifier:
+unregister:
 	bus_unregister_notifier(OURS->bus, &probe_nb);
 	return err;
 }

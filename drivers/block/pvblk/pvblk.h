@@ -87,10 +87,14 @@ struct pvblk_req {
 	struct virtio_blk_outhdr hdr;
 	struct virtio_blk_discard_write_zeroes range;
 	struct sg_table table;
-	bool lost;			/* completion swallowed by fault injection */
-	u8 late;			/* how often found so during removal */
 	u8 status;			/* written by the device */
 	struct scatterlist sg[PVBLK_INLINE_SG];
+	/*
+	 * Written while the device has the request, so not on the line of its status: where
+	 * DMA is not coherent, writing the line back would overwrite that.
+	 */
+	bool lost;			/* completion swallowed by fault injection */
+	u8 late;			/* timeouts of the request during removal */
 };
 
 /* What a look at a ring found, to be completed once the queue's lock is dropped. */

@@ -426,7 +426,9 @@ static enum blk_eh_timer_return pvblk_timeout(struct request *req)
 
 /*
  * The device will not answer: take everything back from it.  After the reset it
- * owns no buffer any more.  It stays reset; a new probe brings it up again.
+ * owns no buffer any more.  Requests that it answered before, which nothing has read
+ * from the ring yet, end as it says, unless the ring is broken.  It stays reset; a new
+ * probe brings it up again.
  */
 void pvblk_fail_work(struct work_struct *work)
 {
@@ -446,6 +448,7 @@ void pvblk_fail_work(struct work_struct *work)
 
 		local_bh_disable();
 		spin_lock(&vq->q.lock);
+		collect(vq, &done.list);
 		while ((r = virtqueue_detach_unused_buf(vq->q.vq))) {
 			r->status = VIRTIO_BLK_S_IOERR;
 			rq_list_add_tail(&done.list, blk_mq_rq_from_pdu(r));
