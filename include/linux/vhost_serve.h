@@ -106,6 +106,7 @@
 
 struct file;
 struct inode;
+struct super_block;
 struct vserve_dev;
 struct vserve_vring;
 struct vserve_req;
@@ -186,8 +187,8 @@ enum vserve_malformed {
  * @submit: see above
  * @flush: optional
  * @reap: optional: ask a backend for completions of requests that are polled
- * @punt: optional: a worker is about to get the request, unless it was given to
- *	vserve_req_hot(); @again: after vserve_req_again()
+ * @punt: optional: work() is about to carry out the request, alone; @again: after
+ *	vserve_req_again()
  * @work: in a worker, without the mutex
  * @release: optional; without the mutex if @may_sleep.  @status of the request is
  *	set
@@ -468,10 +469,13 @@ static inline void vserve_req_aside(struct vserve_req *req)
 
 /* complete.c: the life of a request */
 void vserve_req_punt(struct vserve_req *req);
-void vserve_req_hot(struct vserve_req *req);
 void vserve_req_end(struct vserve_req *req, u8 status);
 void vserve_req_again(struct vserve_req *req);
 void vserve_req_finish(struct vserve_req *req, u8 status);
+
+/* hot.c: requests for the poller's thread that may sleep */
+void vserve_req_hot(struct vserve_req *req);
+bool vserve_fs_allows_hot(struct super_block *sb, bool changes);
 
 /* complete.c: what a guest did wrong */
 void vserve_malformed(struct vserve_vring *vring, enum vserve_malformed why);

@@ -3,8 +3,8 @@
  * The table of operations, and how one is carried out: its node is looked up and
  * checked, the right credentials are put on, and its function is called.
  */
-#include <linux/fsnotify.h>
 #include <linux/nospec.h>
+#include <linux/vhost_serve.h>
 
 #include "fs.h"
 
@@ -234,25 +234,13 @@ static bool vhfs_waits_for_thaw(const struct vhfs_req *req)
 }
 
 /**
- * vhfs_is_hot - is a request for the poller's thread, though it may sleep?
+ * vhfs_is_hot - may the poller's thread carry out a request after its round?
  * @req: that the poller could not carry out in its round
- *
- * A request that may wait for an unknown time is not: a change of a frozen file system, or
- * any request where a fanotify listener is asked for permission, or on a file system that
- * is not local.
  */
 bool vhfs_is_hot(const struct vhfs_req *req)
 {
-	struct super_block *sb = req->ex->root.dentry->d_sb;
-
-	if (!(req->op->flags & VHFS_OP_HOT) || !req->ex->local)
-		return false;
-	if (fsnotify_sb_has_priority_watchers(sb, FSNOTIFY_PRIO_CONTENT))
-		return false;
-	if (READ_ONCE(sb->s_writers.frozen) != SB_UNFROZEN &&
-	    vhfs_waits_for_thaw(req))
-		return false;
-	return vhfs_data_is_hot(req);
+	return req->op->flags & VHFS_OP_HOT && vhfs_data_is_hot(req) &&
+	       vserve_fs_allows_hot(req->ex->root.dentry->d_sb, vhfs_waits_for_thaw(req));
 }
 
 /**

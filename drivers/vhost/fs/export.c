@@ -111,25 +111,6 @@ static bool vhfs_getattr_is_quick(const struct super_block *sb)
 	}
 }
 
-/*
- * On a disk of this host, or in its memory.  Others with a disk wait for a daemon or for
- * other machines (fuseblk, gfs2, ocfs2), or write zeroes up to where a file grows (vfat).
- */
-static bool vhfs_is_local(const struct super_block *sb)
-{
-	switch (sb->s_magic) {
-	case TMPFS_MAGIC:
-	case RAMFS_MAGIC:
-	case EXT4_SUPER_MAGIC:
-	case XFS_SUPER_MAGIC:
-	case BTRFS_SUPER_MAGIC:
-	case F2FS_SUPER_MAGIC:
-		return true;
-	default:
-		return false;
-	}
-}
-
 static void vhfs_reap(struct work_struct *work)
 {
 	struct vhfs_export *ex = container_of(work, struct vhfs_export, reaper);
@@ -162,7 +143,6 @@ static int vhfs_fill_export(struct vhfs_export *ex)
 	int r;
 
 	ex->quick_getattr = vhfs_getattr_is_quick(ex->root.dentry->d_sb);
-	ex->local = vhfs_is_local(ex->root.dentry->d_sb);
 	ex->creds = vhfs_creds_open(&ex->cfg);
 	if (IS_ERR(ex->creds))
 		return PTR_ERR(ex->creds);

@@ -266,7 +266,6 @@ struct vhfs_session {
  * @user_ns: in which the guest's ids are said
  * @pid: the owner's, as the host sees it beside locks
  * @quick_getattr: the file system's getattr does not sleep
- * @local: the file system is one of vhfs_is_local()
  * @reap_nodes: @reap_handles: @reaper: let go of by the poller
  * @refused: requests that failed for a limit
  */
@@ -276,7 +275,6 @@ struct vhfs_export {
 	struct vhfs_creds *creds;
 	struct user_namespace *user_ns;
 	bool quick_getattr;
-	bool local;
 	pid_t pid;
 	struct vhfs_session session;
 	struct mutex session_lock;	/* INIT and DESTROY, one at a time */

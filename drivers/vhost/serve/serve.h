@@ -51,9 +51,6 @@ struct vserve_req *vserve_take(struct vserve_vring *vring, bool may_sleep,
 
 /* complete.c */
 void vserve_req_work(struct work_struct *work);
-struct vserve_req *vserve_pop_hot(struct vserve_vring *vring);
-void vserve_punt_hot(void *request);
-void vserve_run_hot(void *request);
 int vserve_complete(struct vserve_vring *vring, unsigned int budget,
 		    bool may_sleep);
 
@@ -63,6 +60,11 @@ static inline bool vserve_has_done(const struct vserve_vring *vring)
 	return vring->backlog || !llist_empty(&vring->reaped) ||
 	       !llist_empty(&vring->done) || !list_empty(&vring->finished);
 }
+
+/* hot.c */
+struct vserve_req *vserve_pop_hot(struct vserve_vring *vring);
+void vserve_punt_hot(void *request);
+void vserve_run_hot(void *request);
 
 /* used.c */
 int vserve_put_used(struct vserve_vring *vring, struct vring_used_elem *heads,

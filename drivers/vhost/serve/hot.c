@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Requests that the poller's thread carries out itself once its round is over, although
+ * they may sleep: see work() in linux/vhost_serve.h, and drivers/vhost/poll/crew.c.
+ */
+#include <linux/export.h>
+#include <linux/fs.h>
+#include <linux/fsnotify.h>
+#include <linux/magic.h>
+
+#include "serve.h"
+
+/*
+ * On a disk of this host, or in its memory.  Others with a disk wait for a daemon or for
+ * other machines (fuseblk, gfs2, ocfs2), or write zeroes up to where a file grows (vfat).
+ */
+static bool vserve_is_local(const struct super_block *sb)
+{
+	switch (sb->s_magic) {
+	case TMPFS_MAGIC:
+	case RAMFS_MAGIC:
+	case EXT4_SUPER_MAGIC:
+	case XFS_SUPER_MAGIC:
+	case BTRFS_SUPER_MAGIC:
+	case F2FS_SUPER_MAGIC:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/**
+ * vserve_fs_allows_hot - may the poller's thread run operations on a file system that can
+ *	sleep?
+ * @sb: the file system
+ * @changes: the operation changes something, so a frozen file system has it wait for the
+ *	thaw
+ *
+ * Return: false where one may wait for an unknown time: if it is not local, if a fanotify
+ * listener is asked for permission, or if it is frozen.
+ */
+bool vserve_fs_allows_hot(struct super_block *sb, bool changes)
+{
+	if (!vserve_is_local(sb) ||
+	    fsnotify_sb_has_priority_watchers(sb, FSNOTIFY_PRIO_CONTENT))
+		return false;
+	return !changes || READ_ONCE(sb->s_writers.frozen) == SB_UNFROZEN;
+}
+EXPORT_SYMBOL_GPL(vserve_fs_allows_hot);
+
+/**
+ * vserve_req_hot - have the poller's thread do a request, after its round
+ * @req: in no list; the vring's mutex is held, in submit() or flush()
+ *
+ * For work() that may sleep, and mostly does not.
+ */
+void vserve_req_hot(struct vserve_req *req)
+{
+	struct vserve_vring *vring = req->vring;
+
+	lockdep_assert_held(&vring->vq.mutex);
+	if (vring->ops->punt)
+		vring->ops->punt(req, false);
+	vserve_req_start(req);
+	vring->stats.hot++;
+	/* It is no backend's, so nothing waits for it to come back. */
+	req->in_worker = true;
+	vring->nr_in_workers++;
+	req->hot = true;
+	req->next = NULL;
+	*vring->hot_last = req;
+	vring->hot_last = &req->next;
+	vring->src.waiting = true;
+}
+EXPORT_SYMBOL_GPL(vserve_req_hot);
+
+/**
+ * vserve_pop_hot - take the first request of vserve_req_hot() off the list
+ * @vring: there is one
+ *
+ * Returns the request.
+ */
+struct vserve_req *vserve_pop_hot(struct vserve_vring *vring)
+{
+	struct vserve_req *req = vring->hot;
+
+	vring->hot = req->next;
+	if (!vring->hot) {
+		vring->hot_last = &vring->hot;
+		vring->src.waiting = false;
+	}
+	return req;
+}
+
+/**
+ * vserve_punt_hot - a worker gets a hot request after all
+ * @request: from vserve_pop_hot()
+ */
+void vserve_punt_hot(void *request)
+{
+	struct vserve_req *req = request;
+	struct vserve_vring *vring = req->vring;
+
+	req->hot = false;
+	WRITE_ONCE(vring->hot_punted, vring->hot_punted + 1);
+	queue_work(vring->dev->wq, &req->work);
+}
+
+/**
+ * vserve_run_hot - do a hot request in this thread, which has the owner's mm in use
+ * @request: from vserve_pop_hot(); no mutex is held
+ *
+ * After work() the vring may be gone, see vhost_poll_settle().
+ */
+void vserve_run_hot(void *request)
+{
+	struct vserve_req *req = request;
+	struct vserve_vring *vring = req->vring;
+	struct mem_cgroup *memcg = vserve_charge_owner(vring->dev);
+
+	vring->ops->work(req);
+	vserve_charge_end(memcg);
+}
