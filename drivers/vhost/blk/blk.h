@@ -64,6 +64,8 @@ struct vblk_dev;
  *	@submit_wait can do it; -EIO or -ENODEV: it failed.
  * @submit_wait: the same for a single request, may sleep; the request ends
  *	by vblk_req_end()
+ * @is_hot: optional: @submit said -EBUSY, but @submit_wait will mostly not sleep, so the
+ *	poller's thread may call it (req->base.hot)
  * @flush: from a worker: what the backend answered is on its medium after
  * @discard: from a worker, one range
  * @write_zeroes: likewise
@@ -71,6 +73,7 @@ struct vblk_dev;
 struct vblk_engine {
 	int (*submit)(struct vblk_req *req);
 	void (*submit_wait)(struct vblk_req *req);
+	bool (*is_hot)(const struct vblk_req *req);
 	int (*flush)(struct vblk_backend *be);
 	int (*discard)(struct vblk_req *req, const struct vblk_range *range);
 	int (*write_zeroes)(struct vblk_req *req,

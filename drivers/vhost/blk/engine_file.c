@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A file's own read and write.  The poller reads what the page cache has, and
- * nothing else: past that IOCB_NOWAIT does not keep a file system from waiting,
- * for a block's address, a lock, or a request of the disk's.  All the rest is a
- * worker's.
+ * A file's own read and write.
+ *
+ * In its round the poller reads what the page cache has, and nothing else: past that
+ * IOCB_NOWAIT does not keep a file system from waiting, for a block's address, a lock, or a
+ * request of the disk's.  Writes into the page cache, and reads that may have to note an
+ * access time, mostly do not wait: the poller's thread does them after its round
+ * (vblk_file_is_hot()).  Workers do the rest: reads of what is not cached, what goes to the
+ * disk at once, and what is larger than FILE_HOT_BYTES and cannot be read in the round.
  */
 #include <linux/blk_types.h>
 #include <linux/cred.h>
@@ -16,9 +20,11 @@
 #include "blk.h"
 #include <trace/events/vhost_blk.h>
 
+/* More takes too long to copy while others wait for the poller. */
+#define FILE_HOT_BYTES		((u32)SZ_128K)
 #define ZERO_PIECE_SECTORS	((u32)(SZ_1M / SECTOR_SIZE))
 
-static struct file *file_of(struct vblk_req *req)
+static struct file *file_of(const struct vblk_req *req)
 {
 	return req->bind->backend->file;
 }
@@ -124,11 +130,33 @@ static int file_submit(struct vblk_req *req)
 	return 0;
 }
 
+/* By the inode that has the pages: that of a block device is not on the file's file system. */
+static bool vblk_file_is_hot(const struct vblk_req *req)
+{
+	const struct file *file = file_of(req);
+	struct inode *inode = file->f_mapping->host;
+	bool write = vblk_is_write(req);
+
+	if (file->f_flags & O_DIRECT || req->base.bytes > FILE_HOT_BYTES)
+		return false;
+	if (write && (req->fua || file->f_flags & O_DSYNC || IS_SYNC(inode)))
+		return false;
+	return vserve_fs_allows_hot(inode->i_sb, write);
+}
+
 static void file_submit_wait(struct vblk_req *req)
 {
-	set_iocb(req, vblk_is_write(req) && req->fua ? IOCB_DSYNC : 0);
-	if (vblk_is_write(req))
-		req->iocb.ki_flags |= IOCB_WRITE;
+	/* The file system may have been frozen while the request waited for its turn. */
+	if (req->base.hot && !vblk_file_is_hot(req)) {
+		vblk_req_again(req);
+		return;
+	}
+	if (vblk_is_write(req)) {
+		set_iocb(req, IOCB_WRITE | (req->fua ? IOCB_DSYNC : 0));
+	} else {
+		/* A read that is not cached comes back for a worker. */
+		set_iocb(req, req->base.hot ? IOCB_NOWAIT | IOCB_NOIO : 0);
+	}
 	do_io(req);
 }
 
@@ -234,6 +262,7 @@ static int file_write_zeroes(struct vblk_req *req,
 const struct vblk_engine vblk_engine_file = {
 	.submit		= file_submit,
 	.submit_wait	= file_submit_wait,
+	.is_hot		= vblk_file_is_hot,
 	.flush		= file_flush,
 	.discard	= file_discard,
 	.write_zeroes	= file_write_zeroes,

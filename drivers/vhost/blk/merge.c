@@ -200,7 +200,7 @@ void vblk_submit(struct vserve_req *vreq)
 }
 
 /**
- * vblk_punt - vserve_ops.punt
+ * vblk_punt - vserve_ops.punt: work() will submit it alone
  * @vreq: what was to go along with it goes alone
  * @again: it was counted as a command already
  */
@@ -224,13 +224,18 @@ static void vblk_set_aside(struct vserve_req *lead)
 	}
 }
 
-static void vblk_punt_all(struct vserve_req *lead)
+/* The poller's thread calls submit_wait() after its round, or else a worker does. */
+static void vblk_hand_over_all(struct vserve_req *lead)
 {
+	const struct vblk_engine *engine = to_vblk_req(lead)->bind->backend->engine;
 	struct vserve_req *next;
 
 	for (; lead; lead = next) {
 		next = lead->next;
-		vserve_req_punt(lead);
+		if (engine->is_hot && engine->is_hot(to_vblk_req(lead)))
+			vserve_req_hot(lead);
+		else
+			vserve_req_punt(lead);
 	}
 }
 
@@ -265,7 +270,7 @@ void vblk_flush_batch(struct vserve_vring *vvring)
 	if (r == -EAGAIN)
 		vblk_set_aside(&lead->base);
 	else if (r == -EBUSY)
-		vblk_punt_all(&lead->base);
+		vblk_hand_over_all(&lead->base);
 	else
 		vblk_fail(&lead->base);
 }

@@ -61,6 +61,7 @@ static void vblk_fill_stats(struct vblk_vring *vring,
 	out->inflight = ring.inflight;
 	out->malformed = ring.malformed;
 	out->punted = ring.punted;
+	out->hot = ring.hot;
 	out->calls = ring.calls;
 	BUILD_BUG_ON(sizeof(out->latency) != sizeof(ring.latency));
 	memcpy(out->latency, ring.latency, sizeof(out->latency));

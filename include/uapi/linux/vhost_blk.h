@@ -132,6 +132,9 @@ struct vhost_blk_cache {
  * @calls: interrupts asked for
  * @latency: of requests, from taken to done; bucket i counts those of
  *	[2^i, 2^(i+1)) ns, the last one all that took longer, too
+ * @hot: requests that the poller's thread began after its round, whether they slept or
+ *	not; one that a worker had to finish (a read of what is not cached) counts in
+ *	@punted, too
  *
  * Not a snapshot: while the vring is served, they may be of different moments.
  */
@@ -159,6 +162,7 @@ struct vhost_blk_stats {
 	__u64	kicks;
 	__u64	calls;
 	__u64	latency[VHOST_SERVE_HIST_BUCKETS];
+	__u64	hot;
 };
 
 #define VHOST_BLK_SET_BACKEND	_IOW(VHOST_BLK_IOC, 0xD0, struct vhost_blk_backend)

@@ -60,8 +60,9 @@ struct vhost_serve_vring {
  * @calls: interrupts asked for
  * @latency: of requests, from taken to given back; bucket i counts those of
  *	[2^i, 2^(i+1)) ns, the last one all that took longer, too
- * @hot: requests given to the poller's thread after its round, whether they slept or not;
- *	one that it gave back to a worker counts in @punted, too
+ * @hot: requests that the poller's thread began after its round, whether they slept or
+ *	not; one that a worker had to finish (a read of what is not cached) counts in
+ *	@punted, too
  *
  * Not a snapshot: while the vring is served, they may be of different moments.
  */

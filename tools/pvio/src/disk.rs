@@ -235,15 +235,15 @@ fn open_once(path: &Path, is_block: bool, opts: &Options) -> io::Result<File> {
             .custom_flags(flags)
             .open(path)
     };
-    // The poller reads cached pages itself only if no access time has to be noted.
+    // The poller reads cached pages in its round only if no access time has to be noted.
     // That is for the owner and root to leave out.
     match open(excl | direct | libc::O_NOATIME) {
         Err(e) if e.raw_os_error() == Some(libc::EPERM) => {
             let file = open(excl | direct)?;
             if !is_block {
                 say!(
-                    "{}: access times are noted (neither its owner nor CAP_FOWNER), so workers \
-                     read what the page cache has",
+                    "{}: access times are noted (neither its owner nor CAP_FOWNER), so reads \
+                     from the page cache cost more",
                     path.display()
                 );
             }

@@ -149,6 +149,7 @@ pub struct BlkStats {
     pub kicks: u64,
     pub calls: u64,
     pub latency: [u64; HIST_BUCKETS],
+    pub hot: u64,
 }
 
 /// `struct vhost_poll_stats`
@@ -243,7 +244,7 @@ const _: () = assert!(size_of::<PollCreate>() == 32);
 const _: () = assert!(size_of::<BlkBackend>() == 40);
 const _: () = assert!(size_of::<BlkInfo>() == 88);
 const _: () = assert!(size_of::<BlkVring>() == 24);
-const _: () = assert!(size_of::<BlkStats>() == 408);
+const _: () = assert!(size_of::<BlkStats>() == 416);
 const _: () = assert!(size_of::<PollStats>() == 120);
 const _: () = assert!(size_of::<FsExport>() == 48);
 const _: () = assert!(size_of::<FsInfo>() == 88);

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -401,54 +403,168 @@ static void a_raw_file_on_a_file_system_gets_file(void)
 	ext4_umount();
 }
 
-/* What one read takes: requests given to workers. */
-static unsigned int read_punts(struct rig *g, u64 sector)
+/* How the poller handled a request: in a round, after it, or by a worker. */
+#define IN_ROUND	0
+#define HOT		1
+#define BY_WORKER	2
+
+static unsigned int handled_by(struct rig *g, u32 type, u64 sector, u32 len)
 {
 	struct vhost_blk_stats before, after;
 
 	rig_stats(g, 0, &before);
-	memset(g->data, 0, 4096);
-	EXPECT_EQ(rig_io(g, 0, VIRTIO_BLK_T_IN, sector, g->data, 4096),
-		  VIRTIO_BLK_S_OK);
-	EXPECT(rig_pattern_ok(g->data, 4096, sector));
+	if (type == VIRTIO_BLK_T_IN)
+		memset(g->data, 0, len);
+	else
+		rig_pattern(g->data, len, sector);
+	EXPECT_EQ(rig_io(g, 0, type, sector, g->data, len), VIRTIO_BLK_S_OK);
+	EXPECT(rig_pattern_ok(g->data, len, sector));
 	rig_stats(g, 0, &after);
-	return after.punted - before.punted;
+	EXPECT(after.hot - before.hot <= 1 && after.punted - before.punted <= 1);
+	return after.hot - before.hot + 2 * (after.punted - before.punted);
 }
 
-/* Twice the same block, once it is cached: by whom is it read? */
-static unsigned int cached_read_punts(const char *file, int open_flags)
+static unsigned int read_by(struct rig *g, u64 sector)
 {
-	unsigned int punts;
-	struct rig g;
-
-	rig_open(&g, file, &(struct rig_opts){
-		.mode = VHOST_POLL_MODE_BUSY, .open_flags = open_flags });
-	rig_pattern(g.data, 4096, 8);
-	EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_OUT, 8, g.data, 4096),
-		  VIRTIO_BLK_S_OK);
-	read_punts(&g, 8);
-	punts = read_punts(&g, 8);
-	rig_close(&g);
-	return punts;
+	return handled_by(g, VIRTIO_BLK_T_IN, sector, 4096);
 }
 
-static void the_poller_reads_only_what_is_cached(void)
+static unsigned int write_by(struct rig *g, u64 sector)
+{
+	return handled_by(g, VIRTIO_BLK_T_OUT, sector, 4096);
+}
+
+/*
+ * Repeat a request until it is hot.  A worker gets it where the poller has no spare thread: at
+ * first, and after a request that slept.
+ */
+static void until_hot(struct rig *g, u32 type, u64 sector, u32 len)
+{
+	unsigned int tries = RIG_TIMEOUT_MS / 10;
+
+	while (handled_by(g, type, sector, len) != HOT) {
+		EXPECT(tries--);
+		sleep_ms(10);
+	}
+}
+
+static void open_hot(struct rig *g, const char *file, int open_flags)
+{
+	/* An emulator may take longer than any limit for a real machine. */
+	EXPECT(!write_text("/sys/module/vhost_poll/parameters/max_run_us", "0"));
+	rig_open(g, file, &(struct rig_opts){
+		.mode = VHOST_POLL_MODE_BUSY, .open_flags = open_flags });
+	until_hot(g, VIRTIO_BLK_T_OUT, 8, 4096);
+	read_by(g, 8);
+}
+
+static void the_poller_does_what_is_cached(void)
 {
 	const char *file = ext4_file("cached", 0);
 	struct rig g;
 
-	EXPECT_EQ(cached_read_punts(file, O_NOATIME), 0);
-	/* What may wait, for a journal or for the disk, is a worker's. */
-	EXPECT_EQ(cached_read_punts(file, 0), 1);
-	EXPECT_EQ(cached_read_punts(file, O_DIRECT), 1);
-
-	rig_open(&g, file, &(struct rig_opts){
-		.mode = VHOST_POLL_MODE_BUSY, .open_flags = O_NOATIME });
+	open_hot(&g, file, O_NOATIME);
+	EXPECT_EQ(read_by(&g, 8), IN_ROUND);
+	until_hot(&g, VIRTIO_BLK_T_OUT, 0, 131072);
+	EXPECT_EQ(handled_by(&g, VIRTIO_BLK_T_OUT, 0, 135168), BY_WORKER);
 	EXPECT(!run_command("sync; echo 3 >/proc/sys/vm/drop_caches"));
-	EXPECT_EQ(read_punts(&g, 8), 1);
-	EXPECT_EQ(read_punts(&g, 8), 0);
+	EXPECT_EQ(read_by(&g, 0), BY_WORKER);
+	rig_close(&g);
+
+	/* To note an access time may wait for a journal. */
+	open_hot(&g, file, 0);
+	until_hot(&g, VIRTIO_BLK_T_IN, 8, 4096);
+	EXPECT(!run_command("sync; echo 3 >/proc/sys/vm/drop_caches"));
+	EXPECT(read_by(&g, 8) & BY_WORKER);
 	rig_close(&g);
 	ext4_umount();
+}
+
+/* On a poller that has a spare thread, so that nothing else keeps a request from being hot. */
+static void what_waits_for_the_disk_is_a_workers(void)
+{
+	static const int flags[] = { O_DIRECT, O_DSYNC };
+	const char *file = ext4_file("waits", 0);
+	struct rig warm, g;
+	unsigned int i;
+
+	open_hot(&warm, file, O_NOATIME);
+	for (i = 0; i < 2; i++) {
+		rig_open(&g, file, &(struct rig_opts){
+			.mode = VHOST_POLL_MODE_BUSY, .open_flags = flags[i],
+			.share_poller = warm.poller[0] });
+		EXPECT_EQ(write_by(&g, 8), BY_WORKER);
+		rig_close(&g);
+	}
+	rig_open(&g, file, &(struct rig_opts){
+		.mode = VHOST_POLL_MODE_BUSY, .share_poller = warm.poller[0],
+		.without = FEATURE(VIRTIO_BLK_F_FLUSH) | FEATURE(VIRTIO_BLK_F_CONFIG_WCE) });
+	EXPECT_EQ(write_by(&g, 8), BY_WORKER);
+	rig_close(&g);
+	rig_close(&warm);
+	ext4_umount();
+}
+
+/* Reads go on, and the write ends once the file system is thawed. */
+static void a_frozen_file_system_holds_up_its_writes_alone(void)
+{
+	const char *file = ext4_file("frozen", 0);
+	struct vhost_blk_stats before, after;
+	struct rig_req *write, *read;
+	unsigned int tries = RIG_TIMEOUT_MS;
+	struct rig g;
+	int dir;
+
+	open_hot(&g, file, O_NOATIME);
+	dir = open("/run/vbt", O_RDONLY | O_CLOEXEC);
+	EXPECT(dir >= 0);
+	EXPECT(!ioctl(dir, FIFREEZE, 0));
+	rig_stats(&g, 0, &before);
+	rig_pattern(g.data + 65536, 4096, 16);
+	write = rig_queue(&g, 0, VIRTIO_BLK_T_OUT, 16, g.data + 65536, 4096);
+	read = rig_queue(&g, 0, VIRTIO_BLK_T_IN, 8, g.data, 4096);
+	rig_kick(&g, 0);
+	while (__atomic_load_n(read->status, __ATOMIC_ACQUIRE) == NO_STATUS) {
+		EXPECT(tries--);
+		sleep_ms(1);
+	}
+	EXPECT_EQ(*read->status, VIRTIO_BLK_S_OK);
+	EXPECT_EQ(__atomic_load_n(write->status, __ATOMIC_ACQUIRE), NO_STATUS);
+	EXPECT(!ioctl(dir, FITHAW, 0));
+	close(dir);
+	rig_wait(&g, 0);
+	EXPECT_EQ(*write->status, VIRTIO_BLK_S_OK);
+	rig_stats(&g, 0, &after);
+	EXPECT_EQ(after.hot - before.hot, 0);
+	EXPECT_EQ(after.punted - before.punted, 1);
+	EXPECT_EQ(read_by(&g, 16), IN_ROUND);
+	rig_close(&g);
+	ext4_umount();
+}
+
+/* But for as many requests as slept: after each the poller has no spare for a moment. */
+static void tmpfs_needs_no_worker(void)
+{
+	struct vhost_poll_stats p = { .size = sizeof(p) };
+	const char *file = file_create(16);
+	struct vhost_blk_stats before, after;
+	u64 handoffs;
+	unsigned int i;
+	struct rig g;
+
+	open_hot(&g, file, 0);
+	rig_stats(&g, 0, &before);
+	EXPECT(!ioctl(g.poller[0], VHOST_POLL_GET_STATS, &p));
+	handoffs = p.handoffs;
+	for (i = 0; i < 200; i++) {
+		write_by(&g, i * 8);
+		read_by(&g, i * 8);
+	}
+	EXPECT(!ioctl(g.poller[0], VHOST_POLL_GET_STATS, &p));
+	rig_stats(&g, 0, &after);
+	EXPECT(after.punted - before.punted <= p.handoffs - handoffs);
+	EXPECT(after.hot - before.hot >= 200 - (p.handoffs - handoffs));
+	rig_close(&g);
 }
 
 /* 4 KiB in two pieces, neither of them a block. */
@@ -487,7 +603,9 @@ static void direct_files_take_odd_buffers(void)
 
 static void umount_cleanup(void)
 {
-	run_command("umount -q /run/vbt 2>/dev/null; rmdir /run/vbt 2>/dev/null");
+	write_text("/sys/module/vhost_poll/parameters/max_run_us", "250");
+	run_command("fsfreeze -u /run/vbt 2>/dev/null; umount -q /run/vbt 2>/dev/null; "
+		    "rmdir /run/vbt 2>/dev/null");
 	backend_cleanup();
 }
 
@@ -546,7 +664,10 @@ int main(int argc, char **argv)
 		TEST(a_partition_is_served_in_its_place),
 		TEST(a_raw_file_gets_file),
 		TEST(a_raw_file_on_a_file_system_gets_file),
-		TEST(the_poller_reads_only_what_is_cached),
+		TEST(the_poller_does_what_is_cached),
+		TEST(what_waits_for_the_disk_is_a_workers),
+		TEST(a_frozen_file_system_holds_up_its_writes_alone),
+		TEST(tmpfs_needs_no_worker),
 		TEST(direct_files_take_odd_buffers),
 		TEST(so_many_discards_at_a_time),
 		TEST(nvme_gets_mq),
