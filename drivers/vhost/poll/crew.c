@@ -2,14 +2,15 @@
 /*
  * The threads of a poller, and how one takes the sources over from another.
  *
- * A source may have requests that can sleep (@run of struct vhost_poll_ops): what a file
- * system does to a name, mostly.  Nearly all of them do not sleep, so the poller's thread
- * carries them out itself, and no task switch is paid.  If one sleeps after all, the
- * scheduler tells the thread so in the middle of its switch to another task, and there
- * the thread passes the poller on: a spare thread is woken and goes on with the sources
- * at once.  The one that sleeps finishes its request as a worker would, and becomes a
- * spare.  The same happens to one that computes for too long, or spins for a lock that a
- * running task holds: a timer of the CPU finds it at the same request as a tick before.
+ * A source may have requests that can sleep (@run of struct vhost_poll_ops): mostly
+ * operations on names, and writes into the page cache.  Nearly all of them do not sleep,
+ * so the poller's thread carries them out itself, and no task switch is paid.  If one
+ * sleeps after all, the scheduler tells the thread so in the middle of its switch to
+ * another task, and there the thread passes the poller on: a spare thread is woken and
+ * goes on with the sources at once.  The one that sleeps finishes its request as a worker
+ * would, and becomes a spare.  The same happens to one that computes for too long, or
+ * spins for a lock that a running task holds: a timer of the CPU finds it at the same
+ * request as a tick before.
  *
  * Role.  One thread at a time has the role: it polls, and it alone touches what struct
  * vhost_poller and its sources have of the poller's.  The role passes between
@@ -30,7 +31,8 @@
  * Bounds.  A poller has VHOST_POLL_CREW_MAX threads; requests of one owner (by its mm)
  * keep VHOST_POLL_CREW_OWNER of them at most.  Requests beyond these bounds go to workers
  * of the device.  So do the next CREW_BACKOFF requests of a source after one that took too
- * long, or after CREW_SLEPT in a row that slept; and twice as many each time that it
+ * long, or after CREW_SLEPT in a row that slept, or more if some between them did not: one
+ * that sleeps outweighs CREW_SLEEP_COST that do not.  It is twice as many each time that it
  * happens again, until CREW_GOOD requests were good.  One long request may be the fault of
  * an interrupt, or of the hypervisor below us.
  *
@@ -63,6 +65,7 @@
 #define CREW_BACKOFF	16
 #define CREW_STRIKES	4	/* it doubles at most so often */
 #define CREW_SLEPT	16
+#define CREW_SLEEP_COST	2
 #define CREW_GOOD	64
 /* A faster tick would take the CPU from the rings. */
 #define CREW_TICK_MIN_US	50U
@@ -447,12 +450,13 @@ static void crew_dismiss(struct vhost_poller *p, struct poller_hand *before)
 /* Back off: workers get the source's requests for a while, if they keep the threads. */
 static void crew_learn(struct vhost_poller *p, struct vhost_poll_source *src)
 {
-	if (!p->overran && ++src->slept < CREW_SLEPT)
+	src->slept += CREW_SLEEP_COST;
+	if (!p->overran && src->slept < CREW_SLEPT * CREW_SLEEP_COST)
 		return;
 	src->backoff = CREW_BACKOFF << src->strikes;
 	src->strikes = min(src->strikes + 1, CREW_STRIKES);
 	src->good = 0;
-	src->slept = min(src->slept, CREW_SLEPT - 1);
+	src->slept = min(src->slept, (CREW_SLEPT - 1) * CREW_SLEEP_COST);
 }
 
 static void crew_take_over(struct poller_hand *hand)
@@ -592,7 +596,8 @@ bool vhost_crew_run(struct vhost_poller *p, struct vhost_poll_source *src,
 		src->ops->run(request);
 		if (!crew_end(hand))
 			return false;
-		src->slept = 0;
+		if (unlikely(src->slept))
+			src->slept--;
 		if (unlikely(src->strikes) && ++src->good == CREW_GOOD) {
 			src->strikes--;
 			src->good = 0;
