@@ -21,10 +21,14 @@
  *
  * Locking
  * -------
- * q->lock: the ring and all of struct virtio_poll_queue but @stats.interrupts.  The
- *   driver takes it in process context or in softirqs, with bottom halves off, never in
- *   hard interrupts.  The layer's timer, a softirq, only ever tries it: a driver whose
- *   ring is used in process context may take locks inside that softirqs must not wait for.
+ * q->lock: the ring and all of struct virtio_poll_queue but @stats.interrupts and, while
+ *   a thread has the queue, @stats.polls.  The driver takes it in process context or in
+ *   softirqs, with bottom halves off, never in hard interrupts.  The layer's timer, a
+ *   softirq, only ever tries it: a driver whose ring is used in process context may take
+ *   locks inside that softirqs must not wait for.
+ *   A thread that polls looks at the ring's index first, without the lock.  While the index
+ *   stays as it was when the ring was found empty, the thread leaves the lock to others: a
+ *   vCPU that the host preempts with the lock held would have them all wait.
  * A CPU's list of queues: no lock.  It changes on that CPU only, with bottom halves off
  *   and the queue's lock held.
  */
@@ -36,6 +40,7 @@
 #include <linux/spinlock.h>
 #include <linux/types.h>
 #include <linux/virtio_poll_policy.h>
+#include <uapi/linux/virtio_types.h>
 
 /* The pollers treat a larger max_us as this one. */
 #define VIRTIO_POLL_MAX_US	1000000U
@@ -102,6 +107,9 @@ struct virtio_poll_stats {
  * @wait_start: local_clock() when the present wait began; 0: it is not measured.  The
  *	driver may clear it where it says nothing about the device.
  * @poll_start: the same, of this round of polling
+ * @used_idx: where the device counts its answers; NULL: a packed ring has no such place
+ * @empty_idx: what stood there when the ring was found empty
+ * @empty: nothing was taken from the ring since
  * @stats: counters
  */
 struct virtio_poll_queue {
@@ -117,6 +125,9 @@ struct virtio_poll_queue {
 	struct virtio_poll_policy policy;
 	u64 wait_start;
 	u64 poll_start;
+	const __virtio16 *used_idx;
+	__virtio16 empty_idx;
+	bool empty;
 	struct virtio_poll_stats stats;
 };
 

@@ -40,6 +40,8 @@
 #include <linux/smpboot.h>
 #include <linux/timer.h>
 #include <linux/virtio.h>
+#include <linux/virtio_config.h>
+#include <linux/virtio_ring.h>
 #include <uapi/linux/sched.h>
 #include <uapi/linux/sched/types.h>
 
@@ -59,7 +61,8 @@ struct virtio_poller {
 	unsigned long crowded_last;	/* jiffies, when it was found so */
 	unsigned int crowded_shift;	/* how often in a row */
 	bool proved;			/* the thread has run since it was last crowded out */
-	bool wanted;			/* by other tasks, since the thread last ran */
+	bool wanted;			/* by other tasks, see virtio_poll_cpu_wanted() */
+	const struct task_struct *caller;	/* polled last by itself; only compared */
 	bool parked;			/* its CPU is going away */
 };
 
@@ -91,9 +94,11 @@ static bool vpoll_cpu_has_time(struct virtio_poller *p)
  *
  * single_task_running() says whether the task is alone on its CPU.  It is not while this
  * CPU's thread is runnable, so the function has to tell the thread from other tasks.  If
- * the thread is not runnable, the others are other tasks.  If it is, p->wanted decides: it
- * is set when a task asks for the CPU or crowds the thread out, and cleared when the
- * thread runs, because a SCHED_IDLE thread runs only where nothing else wants to.
+ * the thread is not runnable, the others are other tasks.  If it is, p->wanted decides.
+ * It is set when a task asks for the CPU or crowds the thread out, and when a tick finds a
+ * task at work that does not poll (vpoll_sample()).  It is cleared when the thread runs: a
+ * SCHED_IDLE thread mostly runs where nothing else wants to.  It does run a little beside
+ * others, and then the next tick corrects it.
  *
  * Return: true if it should.
  */
@@ -153,10 +158,11 @@ static struct task_struct *vpoll_attach(struct virtio_poll_queue *q)
 	q->poll_start = 0;
 	list_add_tail(&q->node, &p->queues);
 	trace_virtio_poll_attach(q);
-	if (!timer_pending(&p->timer)) {
+	/* The thread has a whole tick to begin. */
+	if (first)
 		p->seen = p->polls - 1;
+	if (!timer_pending(&p->timer))
 		mod_timer(&p->timer, jiffies + 1);
-	}
 	vpoll_cover(q);
 	return first ? this_cpu_read(vpoll_tasks) : NULL;
 }
@@ -232,8 +238,10 @@ void virtio_poll_answered(struct virtio_poll_queue *q, bool polled)
 	u64 now;
 
 	lockdep_assert_held(&q->lock);
+	WRITE_ONCE(q->empty, false);
 	if (READ_ONCE(q->settings->mode) != VIRTIO_POLL_ADAPTIVE) {
 		q->wait_start = 0;
+		WRITE_ONCE(q->poll_start, 0);
 		return;
 	}
 	now = local_clock();
@@ -242,7 +250,7 @@ void virtio_poll_answered(struct virtio_poll_queue *q, bool polled)
 		virtio_poll_policy_learn(&q->policy, now - q->wait_start, vpoll_max_ns(q),
 					 polled);
 	q->wait_start = q->inflight ? now : 0;
-	q->poll_start = q->wait_start;
+	WRITE_ONCE(q->poll_start, q->wait_start);
 }
 EXPORT_SYMBOL_GPL(virtio_poll_answered);
 
@@ -256,22 +264,19 @@ enum vpoll_why {
 	VPOLL_PARKED,
 };
 
-/* The thread found nothing, but something is in flight: is the queue to stay? */
-static enum vpoll_why vpoll_judge(struct virtio_poll_queue *q)
+/*
+ * The thread found nothing, but something is in flight: is the queue to stay?  START is when
+ * the thread began to poll, because polling is what has a budget, and not the request.
+ */
+static enum vpoll_why vpoll_judge(const struct virtio_poll_queue *q, u64 start, u64 now)
 {
 	enum virtio_poll_mode mode = READ_ONCE(q->settings->mode);
-	u64 now;
 
 	if (mode == VIRTIO_POLL_BUSY)
 		return VPOLL_STAYS;
 	if (mode == VIRTIO_POLL_IRQ)
 		return VPOLL_UNWANTED;
-	/* Counted from when the thread began to poll, not from submission. */
-	now = local_clock();
-	if (!q->poll_start)
-		q->poll_start = now;
-	if ((s64)(now - q->poll_start) <
-	    (s64)virtio_poll_policy_budget(&q->policy, vpoll_max_ns(q)))
+	if ((s64)(now - start) < (s64)virtio_poll_policy_budget(&q->policy, vpoll_max_ns(q)))
 		return VPOLL_STAYS;
 	return VPOLL_TOO_LONG;
 }
@@ -324,6 +329,11 @@ bool virtio_poll_begin(struct virtio_poll_queue *q)
 	}
 	/* Only now that the thread really runs, see vpoll_attach(). */
 	vpoll_callbacks_off(q);
+	/* Read before the ring is: what comes in between is taken, and makes this void. */
+	if (q->used_idx) {
+		q->empty_idx = READ_ONCE(*q->used_idx);
+		WRITE_ONCE(q->empty, true);
+	}
 	return true;
 }
 EXPORT_SYMBOL_GPL(virtio_poll_begin);
@@ -340,6 +350,7 @@ EXPORT_SYMBOL_GPL(virtio_poll_begin);
 void virtio_poll_end(struct virtio_poll_queue *q, unsigned int found)
 {
 	enum vpoll_why why;
+	u64 now;
 
 	lockdep_assert_held(&q->lock);
 	q->stats.polls++;
@@ -348,7 +359,10 @@ void virtio_poll_end(struct virtio_poll_queue *q, unsigned int found)
 		q->stats.found += found;
 		return;
 	}
-	why = q->inflight ? vpoll_judge(q) : VPOLL_IDLE;
+	now = local_clock();
+	if (!q->poll_start)
+		q->poll_start = now;
+	why = q->inflight ? vpoll_judge(q, q->poll_start, now) : VPOLL_IDLE;
 	if (why != VPOLL_STAYS)
 		vpoll_let_go(q, why);
 }
@@ -373,11 +387,14 @@ EXPORT_SYMBOL_GPL(virtio_poll_drop);
  */
 void virtio_poll_waiter_add(struct virtio_poll_queue *q)
 {
+	struct virtio_poller *p = this_cpu_ptr(&vpoll_pollers);
+
 	lockdep_assert_held(&q->lock);
 	WRITE_ONCE(q->waiters, q->waiters + 1);
+	p->caller = current;
 	vpoll_callbacks_off(q);
 	/* The thread of another CPU drops it by itself. */
-	if (q->poller == this_cpu_ptr(&vpoll_pollers))
+	if (q->poller == p)
 		vpoll_detach(q);
 }
 EXPORT_SYMBOL_GPL(virtio_poll_waiter_add);
@@ -401,6 +418,24 @@ static int vpoll_should_run(unsigned int cpu)
 }
 
 /*
+ * A look at the queue without its lock: is there nothing to do?  All that is read may change
+ * meanwhile.  That is noticed by the next look, as it would be had it changed a moment later.
+ */
+static bool vpoll_nothing_new(struct virtio_poll_queue *q)
+{
+	u64 start = READ_ONCE(q->poll_start);
+
+	if (!READ_ONCE(q->empty) || READ_ONCE(*q->used_idx) != q->empty_idx)
+		return false;
+	if (READ_ONCE(q->callbacks) || READ_ONCE(q->waiters) || !READ_ONCE(q->inflight))
+		return false;
+	if (!start || vpoll_judge(q, start, local_clock()) != VPOLL_STAYS)
+		return false;
+	q->stats.polls++;
+	return true;
+}
+
+/*
  * Poll the next queue once; the smpboot loop around calls again as long as there are
  * any.  No cpu_relax(): a PAUSE in a loop makes hosts with pause-loop exiting take the
  * CPU away, which is an exit.
@@ -417,7 +452,8 @@ static void vpoll_run(unsigned int cpu)
 	q = list_first_entry_or_null(&p->queues, struct virtio_poll_queue, node);
 	if (q) {
 		list_rotate_left(&p->queues);
-		q->ops->poll(q);
+		if (!vpoll_nothing_new(q))
+			q->ops->poll(q);
 	}
 	local_bh_enable();
 	cond_resched_tasks_rcu_qs();
@@ -452,6 +488,18 @@ static void vpoll_tick(struct virtio_poll_queue *q, bool waiting)
 	spin_unlock(&q->lock);
 }
 
+/*
+ * A tick, while the thread is runnable: does the task that it interrupts want the CPU for
+ * itself?  One that also polls now and then looks so, too, when it computes.  Then its next
+ * reply is left to the thread, which costs it two switches and says that it was wrong.
+ */
+static void vpoll_sample(struct virtio_poller *p)
+{
+	if (current != p->caller && current != this_cpu_read(vpoll_tasks) &&
+	    !is_idle_task(current))
+		p->wanted = true;
+}
+
 static void vpoll_timer(struct timer_list *t)
 {
 	struct virtio_poller *p = from_timer(p, t, timer);
@@ -466,7 +514,10 @@ static void vpoll_timer(struct timer_list *t)
 		list_for_each_entry_safe(q, next, &p->queues, node)
 			vpoll_tick(q, waiting);
 	}
-	if (list_empty(&p->queues))
+	if (p->parked)
+		return;
+	vpoll_sample(p);
+	if (list_empty(&p->queues) && !READ_ONCE(this_cpu_read(vpoll_tasks)->on_rq))
 		return;
 	p->seen = p->polls;
 	mod_timer(&p->timer, jiffies + 1);
@@ -500,6 +551,12 @@ static void vpoll_park(unsigned int cpu)
 	timer_delete_sync(&p->timer);
 }
 
+/* The module goes; no queue is left. */
+static void vpoll_cleanup(unsigned int cpu, bool online)
+{
+	vpoll_park(cpu);
+}
+
 static void vpoll_unpark(unsigned int cpu)
 {
 	per_cpu(vpoll_pollers, cpu).parked = false;
@@ -508,6 +565,7 @@ static void vpoll_unpark(unsigned int cpu)
 static struct smp_hotplug_thread vpoll_threads = {
 	.store			= &vpoll_tasks,
 	.setup			= vpoll_setup,
+	.cleanup		= vpoll_cleanup,
 	.park			= vpoll_park,
 	.unpark			= vpoll_unpark,
 	.thread_should_run	= vpoll_should_run,
@@ -534,6 +592,9 @@ EXPORT_SYMBOL_GPL(__virtio_poll_init);
 void virtio_poll_ring(struct virtio_poll_queue *q, struct virtqueue *vq)
 {
 	q->vq = vq;
+	q->used_idx = virtio_has_feature(vq->vdev, VIRTIO_F_RING_PACKED) ? NULL :
+		      &virtqueue_get_vring(vq)->used->idx;
+	q->empty = false;
 	/* A fresh ring's callbacks are on, and pollers want them off. */
 	virtqueue_disable_cb(vq);
 	q->callbacks = false;
