@@ -107,9 +107,11 @@ static void pvfs_stop(struct pvfs_dev *dev)
 		pvfs_queue_empty(&dev->queues[i]);
 		virtio_poll_release(&dev->queues[i].poll);
 	}
-	/* Ends what waits for room in a ring, and tasks that wait to send. */
-	if (dev->fc)
-		fuse_abort_conn(dev->fc);
+	if (!dev->fc)
+		return;
+	pvfs_queue_drop_pending(&dev->queues[0], &dev->fc->iq);
+	/* Ends background requests that were not sent, and tasks that wait to send. */
+	fuse_abort_conn(dev->fc);
 }
 
 static void pvfs_down(struct pvfs_dev *dev)
@@ -128,7 +130,7 @@ static void pvfs_fail_work(struct work_struct *work)
 
 	mutex_lock(&pvfs_mutex);
 	if (pvfs_dev_live(dev)) {
-		dev_err(&dev->vdev->dev, "the device broke: all requests fail until pvfs is bound to it anew\n");
+		dev_err(&dev->vdev->dev, "the device is given up: all requests fail until pvfs is bound to it anew\n");
 		pvfs_stop(dev);
 	}
 	mutex_unlock(&pvfs_mutex);
@@ -299,6 +301,7 @@ static int pvfs_probe(struct virtio_device *vdev)
 		return -ENOMEM;
 	kref_init(&dev->ref);
 	INIT_LIST_HEAD(&dev->node);
+	pvfs_timeout_init(dev);
 	INIT_WORK(&dev->fail_work, pvfs_fail_work);
 	dev->vdev = vdev;
 	vdev->priv = dev;
@@ -335,7 +338,7 @@ static void pvfs_config_changed(struct virtio_device *vdev)
 	struct pvfs_dev *dev = vdev->priv;
 
 	if (vdev->config->get_status(vdev) & VIRTIO_CONFIG_S_NEEDS_RESET)
-		queue_work(system_long_wq, &dev->fail_work);
+		queue_work(pvfs_fail_wq, &dev->fail_work);
 }
 
 #ifdef CONFIG_PM_SLEEP

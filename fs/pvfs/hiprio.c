@@ -162,7 +162,7 @@ static void pvfs_hiprio_reap(struct pvfs_hiprio *hp)
 		s->busy = false;
 	}
 	if (unlikely(hp->inflight && virtqueue_is_broken(hp->vq)))
-		queue_work(system_long_wq, &pvfs_hiprio_dev(hp)->fail_work);
+		queue_work(pvfs_fail_wq, &pvfs_hiprio_dev(hp)->fail_work);
 }
 
 /* Returns false if there is no room for it. */

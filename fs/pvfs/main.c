@@ -7,6 +7,9 @@
 /* For what interrupts leave to tasks; writeback waits for it, so it has a rescuer. */
 struct workqueue_struct *pvfs_wq;
 
+/* For giving up a device: it waits for a mutex and a reset, and must not use up that rescuer. */
+struct workqueue_struct *pvfs_fail_wq;
+
 static int __init pvfs_init(void)
 {
 	int err;
@@ -14,9 +17,13 @@ static int __init pvfs_init(void)
 	pvfs_wq = alloc_workqueue("pvfs", WQ_HIGHPRI | WQ_MEM_RECLAIM, 0);
 	if (!pvfs_wq)
 		return -ENOMEM;
+	pvfs_fail_wq = alloc_workqueue("pvfs-fail", WQ_MEM_RECLAIM, 0);
+	err = -ENOMEM;
+	if (!pvfs_fail_wq)
+		goto wq;
 	err = register_virtio_driver(&pvfs_driver);
 	if (err)
-		goto wq;
+		goto fail_wq;
 	err = register_filesystem(&pvfs_type);
 	if (err)
 		goto driver;
@@ -24,6 +31,8 @@ static int __init pvfs_init(void)
 
 driver:
 	unregister_virtio_driver(&pvfs_driver);
+fail_wq:
+	destroy_workqueue(pvfs_fail_wq);
 wq:
 	destroy_workqueue(pvfs_wq);
 	return err;
@@ -33,6 +42,7 @@ static void __exit pvfs_exit(void)
 {
 	unregister_filesystem(&pvfs_type);
 	unregister_virtio_driver(&pvfs_driver);
+	destroy_workqueue(pvfs_fail_wq);
 	destroy_workqueue(pvfs_wq);
 }
 

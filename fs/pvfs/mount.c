@@ -17,9 +17,11 @@ struct pvfs_context {
 	struct fuse_fs_context fuse;
 	enum pvfs_cache cache;
 	bool cache_given;
+	unsigned int timeout;
+	bool timeout_given;
 };
 
-enum { PVFS_OPT_CACHE, PVFS_OPT_DAX };
+enum { PVFS_OPT_CACHE, PVFS_OPT_DAX, PVFS_OPT_TIMEOUT };
 
 static const struct constant_table pvfs_cache_values[] = {
 	{ "none", PVFS_CACHE_NONE },
@@ -35,6 +37,7 @@ static const struct constant_table pvfs_dax_values[] = {
 static const struct fs_parameter_spec pvfs_parameters[] = {
 	fsparam_enum("cache", PVFS_OPT_CACHE, pvfs_cache_values),
 	fsparam_enum("dax", PVFS_OPT_DAX, pvfs_dax_values),
+	fsparam_u32("timeout", PVFS_OPT_TIMEOUT),
 	{}
 };
 
@@ -51,6 +54,11 @@ static int pvfs_parse_param(struct fs_context *fsc, struct fs_parameter *param)
 	if (opt == PVFS_OPT_CACHE) {
 		ctx->cache = result.uint_32;
 		ctx->cache_given = true;
+	} else if (opt == PVFS_OPT_TIMEOUT) {
+		if (result.uint_32 > PVFS_TIMEOUT_MAX)
+			return invalfc(fsc, "timeout= is at most %u seconds", PVFS_TIMEOUT_MAX);
+		ctx->timeout = result.uint_32;
+		ctx->timeout_given = true;
 	}
 	return 0;
 }
@@ -100,6 +108,7 @@ static int pvfs_fill_super_locked(struct super_block *sb, struct pvfs_context *c
 		return err;
 	dev->cache = ctx->cache;
 	dev->fc = fm->fc;
+	pvfs_timeout_start(dev, ctx->timeout);
 	fuse_send_init(fm);
 	return 0;
 }
@@ -121,6 +130,8 @@ static void pvfs_conn_destroy(struct fuse_mount *fm)
 
 	pvfs_hiprio_drain(dev);
 	fuse_conn_destroy(fm);
+	/* Only now: DESTROY may wait for a server that does not answer. */
+	pvfs_timeout_stop(dev);
 	mutex_lock(&pvfs_mutex);
 	dev->fc = NULL;
 	mutex_unlock(&pvfs_mutex);
@@ -169,9 +180,24 @@ static struct fuse_mount *pvfs_conn_new(struct fs_context *fsc, struct pvfs_dev 
 	return fm;
 }
 
-static int pvfs_get_super(struct fs_context *fsc, struct fuse_mount *fm)
+/* For another mount of a device that is mounted. */
+static int pvfs_same_options(struct fs_context *fsc, struct pvfs_dev *dev)
 {
 	struct pvfs_context *ctx = fsc->fs_private;
+
+	if (ctx->cache_given && dev->cache != ctx->cache) {
+		errorfc(fsc, "it is mounted with another cache=");
+		return -EBUSY;
+	}
+	if (ctx->timeout_given && dev->timeout != ctx->timeout) {
+		errorfc(fsc, "it is mounted with another timeout=");
+		return -EBUSY;
+	}
+	return 0;
+}
+
+static int pvfs_get_super(struct fs_context *fsc, struct fuse_mount *fm)
+{
 	struct super_block *sb;
 	int err = 0;
 
@@ -185,13 +211,8 @@ static int pvfs_get_super(struct fs_context *fsc, struct fuse_mount *fm)
 		err = pvfs_fill_super(sb, fsc);
 		if (!err)
 			sb->s_flags |= SB_ACTIVE;
-	} else if (ctx->cache_given) {
-		struct pvfs_dev *dev = get_fuse_conn_super(sb)->iq.priv;
-
-		if (dev->cache != ctx->cache) {
-			errorfc(fsc, "it is mounted with another cache=");
-			err = -EBUSY;
-		}
+	} else {
+		err = pvfs_same_options(fsc, get_fuse_conn_super(sb)->iq.priv);
 	}
 	if (err) {
 		deactivate_locked_super(sb);

@@ -18,7 +18,8 @@
  *   core sends background requests with it held.  So nothing here ends such a request
  *   on its way in.  All locks are taken in process context; only virtio_poll's timer, a
  *   softirq, takes q->poll.lock elsewhere, and it only tries.
- * pvfs_mutex: the list of devices, dev->fc, and bringing queues up and down.
+ * pvfs_mutex: the list of devices, dev->fc, and bringing queues up and down.  dev->cache and
+ *   dev->timeout are written under it, and stay while the device is mounted.
  *
  * A virtqueue may be used where q->live was seen true under q->poll.lock, until preemption
  * is on again: taking queues down clears @live and waits for an RCU grace period.
@@ -44,6 +45,7 @@
 #define PVFS_VQ_NAME_LEN	16
 #define PVFS_TAG_LEN		sizeof_field(struct virtio_fs_config, tag)
 #define PVFS_POLL_MAX_US	100000U
+#define PVFS_TIMEOUT_MAX	86400U	/* seconds */
 
 #define PVFS_SLOT_SIZE		1024
 #define PVFS_SLOTS_MAX		256
@@ -173,6 +175,11 @@ struct pvfs_dev {
 	struct virtio_device *vdev;	/* NULL once removed */
 	struct fuse_conn *fc;		/* while mounted */
 	enum pvfs_cache cache;		/* of that mount */
+	unsigned int timeout;		/* of that mount, in seconds; 0: none */
+	struct delayed_work timeout_work;
+	u64 replies;			/* at the last look of timeout.c */
+	bool waited;			/* likewise: a request waited */
+	unsigned int silent;		/* for so many seconds there was no reply to it */
 	bool up;			/* it has virtqueues */
 	struct work_struct fail_work;
 	unsigned int *map;		/* CPU to index in @queues */
@@ -185,6 +192,7 @@ struct pvfs_dev {
 
 /* main.c */
 extern struct workqueue_struct *pvfs_wq;
+extern struct workqueue_struct *pvfs_fail_wq;
 
 /* mount.c */
 extern struct file_system_type pvfs_type;
@@ -203,9 +211,11 @@ void pvfs_queue_free(struct pvfs_queue *q);
 void pvfs_queue_start(struct pvfs_queue *q);
 void pvfs_queue_stop(struct pvfs_queue *q);
 void pvfs_queue_empty(struct pvfs_queue *q);
+void pvfs_queue_drop_pending(struct pvfs_queue *q, struct fuse_iqueue *fiq);
 void pvfs_queue_callback(struct virtqueue *vq);
 void pvfs_send_req(struct fuse_iqueue *fiq, struct fuse_req *req);
 unsigned int pvfs_collect(struct pvfs_queue *q, struct list_head *done, bool polled);
+bool pvfs_queue_waits(struct pvfs_queue *q, u64 *replies);
 void pvfs_end_list(struct list_head *done);
 
 /* request.c: between a request and a slot */
@@ -241,6 +251,11 @@ static inline bool pvfs_can_interrupt(const struct fuse_req *req)
 {
 	return req->in.h.opcode == FUSE_SETLKW;
 }
+
+/* timeout.c: requests that are not answered in time */
+void pvfs_timeout_init(struct pvfs_dev *dev);
+void pvfs_timeout_start(struct pvfs_dev *dev, unsigned int seconds);
+void pvfs_timeout_stop(struct pvfs_dev *dev);
 
 /* cache.c: which file data the core keeps */
 void pvfs_cache_ask(struct pvfs_dev *dev, struct fuse_req *req, void *args);

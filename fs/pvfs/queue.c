@@ -81,12 +81,23 @@ static struct pvfs_slot *pvfs_add(struct pvfs_queue *q, struct fuse_req *req, vo
 	return slot;
 }
 
-/* For @work to end: the request has not been sent, or its caller must not end it. */
+/*
+ * For @work to end: the request has not been sent, or its caller must not end it.
+ *
+ * The end of direct reads into user memory dirties pages, and may sleep for a page's
+ * lock, which the end of another request may have to drop.  So these have a work of
+ * their own.
+ */
 static void pvfs_end_later(struct pvfs_queue *q, struct fuse_req *req)
 {
 	lockdep_assert_held(&q->poll.lock);
-	list_add_tail(&req->list, &q->ended);
-	queue_work(pvfs_wq, &q->work);
+	if (req->args->may_block) {
+		list_add_tail(&req->list, &q->blocking);
+		queue_work(pvfs_wq, &q->block_work);
+	} else {
+		list_add_tail(&req->list, &q->ended);
+		queue_work(pvfs_wq, &q->work);
+	}
 }
 
 /* Send the first pending request; false: there is none, or no room. */
@@ -255,9 +266,6 @@ static void pvfs_slot_done(struct pvfs_queue *q, struct pvfs_slot *slot, struct 
 		smp_store_release(&wait->done, true);
 	} else if (!test_bit(FR_ASYNC, &req->flags) && !test_bit(FR_BACKGROUND, &req->flags)) {
 		list_add_tail(&req->list, done);
-	} else if (req->args->may_block) {
-		list_add_tail(&req->list, &q->blocking);
-		queue_work(pvfs_wq, &q->block_work);
 	} else {
 		pvfs_end_later(q, req);
 	}
@@ -299,8 +307,44 @@ unsigned int pvfs_collect(struct pvfs_queue *q, struct list_head *done, bool pol
 	}
 	/* It used what it was never given: nothing will be answered any more. */
 	if (unlikely(q->poll.inflight && virtqueue_is_broken(q->poll.vq)))
-		queue_work(system_long_wq, &q->dev->fail_work);
+		queue_work(pvfs_fail_wq, &q->dev->fail_work);
 	return n;
+}
+
+/* How long these take is up to other processes, or to the host's disk and the caller. */
+static bool pvfs_may_take_long(const struct pvfs_slot *slot)
+{
+	return pvfs_can_interrupt(slot->req) || slot->class == PVFS_SYNC;
+}
+
+/**
+ * pvfs_queue_waits - does a request wait for the server that may not take long?
+ * @q: the queue
+ * @replies: how many the server has sent to this queue is added to it
+ *
+ * Takes what is in the ring first.  No one else may have: a caller that polls is not run
+ * where the host does not run its vCPU.
+ */
+bool pvfs_queue_waits(struct pvfs_queue *q, u64 *replies)
+{
+	struct pvfs_slot *slot;
+	bool waits = false;
+	LIST_HEAD(done);
+
+	spin_lock_bh(&q->poll.lock);
+	if (q->live) {
+		pvfs_collect(q, &done, false);
+		pvfs_watch(q);
+	}
+	list_for_each_entry(slot, &q->busy, node) {
+		waits = !pvfs_may_take_long(slot);
+		if (waits)
+			break;
+	}
+	*replies += q->stats.requests - q->poll.inflight;
+	spin_unlock_bh(&q->poll.lock);
+	pvfs_end_list(&done);
+	return waits;
 }
 
 /**
@@ -335,11 +379,7 @@ static void pvfs_queue_work(struct work_struct *work)
 	pvfs_end_list(&done);
 }
 
-/*
- * The end of direct reads into user memory dirties pages, and may sleep for a page's
- * lock, which the end of another request may have to drop.  So these have a work of
- * their own.
- */
+/* See pvfs_end_later(). */
 static void pvfs_block_work(struct work_struct *work)
 {
 	struct pvfs_queue *q = container_of(work, struct pvfs_queue, block_work);
@@ -445,14 +485,45 @@ void pvfs_queue_stop(struct pvfs_queue *q)
 }
 
 /**
- * pvfs_queue_empty - end with -EIO what was in flight
+ * pvfs_queue_drop_pending - end what waits for room in a ring
+ * @q: some queue of the connection's device; all of them are stopped
+ * @fiq: of the connection
+ *
+ * fuse_abort_conn() would end these itself, in turn, and one of them may wait for another.
+ */
+void pvfs_queue_drop_pending(struct pvfs_queue *q, struct fuse_iqueue *fiq)
+{
+	struct fuse_req *req, *next;
+
+	spin_lock_bh(&q->poll.lock);
+	spin_lock(&fiq->lock);
+	list_for_each_entry_safe(req, next, &fiq->pending, list) {
+		list_del_init(&req->list);
+		clear_bit(FR_PENDING, &req->flags);
+		req->out.h.error = -ECONNABORTED;
+		pvfs_end_later(q, req);
+	}
+	spin_unlock(&fiq->lock);
+	spin_unlock_bh(&q->poll.lock);
+}
+
+/**
+ * pvfs_queue_empty - end what was in flight
  * @q: the queue, stopped; the device was reset
+ *
+ * With its reply, if that is in the ring and the ring is sound; else with -EIO.
  */
 void pvfs_queue_empty(struct pvfs_queue *q)
 {
 	struct pvfs_slot *slot;
+	unsigned int written;
+	LIST_HEAD(done);
 
 	spin_lock_bh(&q->poll.lock);
+	while (q->poll.inflight && (slot = virtqueue_get_buf(q->poll.vq, &written))) {
+		pvfs_request_reply(q, slot, written);
+		pvfs_slot_done(q, slot, &done);
+	}
 	while ((slot = virtqueue_detach_unused_buf(q->poll.vq))) {
 		struct fuse_req *req = slot->req;
 
@@ -464,4 +535,5 @@ void pvfs_queue_empty(struct pvfs_queue *q)
 		pvfs_end_later(q, req);
 	}
 	spin_unlock_bh(&q->poll.lock);
+	pvfs_end_list(&done);
 }

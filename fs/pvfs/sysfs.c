@@ -32,6 +32,18 @@ static ssize_t cache_show(struct device *d, struct device_attribute *attr, char 
 }
 static DEVICE_ATTR_RO(cache);
 
+static ssize_t timeout_show(struct device *d, struct device_attribute *attr, char *buf)
+{
+	struct pvfs_dev *dev = pvfs_of(d);
+	ssize_t n;
+
+	mutex_lock(&pvfs_mutex);
+	n = dev->fc ? sysfs_emit(buf, "%u\n", dev->timeout) : sysfs_emit(buf, "-\n");
+	mutex_unlock(&pvfs_mutex);
+	return n;
+}
+static DEVICE_ATTR_RO(timeout);
+
 /* One number for each request queue. */
 #define PVFS_SHOW(name, value)							\
 static ssize_t name##_show(struct device *d, struct device_attribute *attr,	\
@@ -84,6 +96,7 @@ PVFS_SHOW_HIPRIO(hiprio_kicks, hp->kicks);
 static struct attribute *pvfs_attrs[] = {
 	&dev_attr_tag.attr,
 	&dev_attr_cache.attr,
+	&dev_attr_timeout.attr,
 	&dev_attr_requests.attr,
 	&dev_attr_polled.attr,
 	&dev_attr_slept.attr,

@@ -10,6 +10,8 @@ from pvfs import FIO, TAG, PvfsCase, Virtiofsd, wait_for
 from pvlab import ktap
 from server import Liar
 
+# Seconds that a server may be silent.
+LIMIT = 5
 LOOPS = 5 if not os.environ.get("FULL") else 50
 
 
@@ -69,6 +71,18 @@ class Locks(PvfsCase):
                 self.assertEqual(self.counters()["inflight"], 0)
         self.assertIsNone(self.server.failed)
 
+    def test_a_wait_for_a_lock_is_not_silence(self):
+        self.sh(f"umount /mnt; mount.pvfs {TAG} /mnt -o timeout={LIMIT}")
+        pid = self.start("flock /mnt/file true")
+        wait_for(lambda: self.server.waiting, "the lock is waited for")
+        # Looks come each second; with the lock's request alone there is nothing to fail.
+        self.sh(f"sleep {2 * LIMIT}")
+        self.assertEqual(self.counters()["inflight"], 1)
+        self.sh(f"kill {pid}")
+        self.assertNotEqual(self.ended(), 0)
+        self.sh("umount /mnt")
+        self.mount()
+
 
 class Mounts(PvfsCase):
     vcpus = 2
@@ -110,6 +124,13 @@ class Ends(PvfsCase):
         "--ioengine=libaio --direct=1 --iodepth=8"
     )
 
+    def bind(self):
+        """The first device has the driver again."""
+        self.sh(
+            "echo $(cd /sys/bus/virtio/devices; grep -l 0x001a */device | head -n 1 | cut -d/ -f1) "
+            ">/sys/bus/virtio/drivers/pvfs/bind"
+        )
+
     def under_load(self):
         self.start(self.load)
         before = self.counters()["requests"]
@@ -127,10 +148,7 @@ class Ends(PvfsCase):
         self.over()
 
     def test_2_again_after_that(self):
-        self.sh(
-            "echo $(cd /sys/bus/virtio/devices; grep -l 0x001a */device | cut -d/ -f1) "
-            ">/sys/bus/virtio/drivers/pvfs/bind"
-        )
+        self.bind()
         self.mount()
         self.sh("echo again >/mnt/again")
         self.assertEqual((self.share / "again").read_text(), "again\n")
@@ -181,6 +199,27 @@ class Ends(PvfsCase):
         server.stop()
         self.sh("sleep 1; cd /sys/bus/virtio/drivers/pvfs; echo virtio* >unbind")
         self.over()
+
+    def test_5_server_dies_with_a_limit(self):
+        """Requests in flight end by themselves."""
+        self.bind()
+        self.assertIn("timeout= is at most", self.mount_refused("timeout=86401"))
+        self.sh(f"mount.pvfs {TAG} /mnt -o timeout={LIMIT}")
+        self.assertIn("another timeout=", self.mount_refused(f"timeout={LIMIT + 1}"))
+        shown = self.sh("cat /sys/bus/virtio/drivers/pvfs/virtio*/pvfs/timeout")
+        self.assertEqual(int(shown), LIMIT)
+        self.under_load()
+        self.server.stop()
+        self.over()
+        self.assertIn("has not answered", self.sh("dmesg | grep 'timeout='"))
+
+    def mount_refused(self, options):
+        """What the kernel says about options that it does not take."""
+        done = self.guest.run(
+            f"dmesg -c >/dev/null; mkdir -p /mnt2; mount.pvfs {TAG} /mnt2 -o {options}"
+        )
+        self.assertNotEqual(done.status, 0)
+        return done.err + self.sh("dmesg")
 
 
 if __name__ == "__main__":

@@ -78,6 +78,7 @@ class PvfsCase(unittest.TestCase):
     queue_size = 1024
     share_bus = {}
     qemu_args = ()
+    overlay = None
 
     @classmethod
     def start_server(cls):
@@ -98,6 +99,7 @@ class PvfsCase(unittest.TestCase):
             vcpus=cls.vcpus,
             shares=[Share.virtiofs(cls.server.socket, TAG, **device)],
             qemu_args=list(cls.qemu_args),
+            overlay=cls.overlay,
         )
         cls.guest = cls.enterClassContext(guest)
         cls.guest.put("/sbin/mount.pvfs", HELPER)
@@ -138,7 +140,7 @@ class PvfsCase(unittest.TestCase):
         return {
             name: sum(map(int, value.split()))
             for name, value in found.items()
-            if name not in ("tag", "cache")
+            if name not in ("tag", "cache", "timeout")
         }
 
     @contextlib.contextmanager

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * timeout=: if the server falls silent, the mount's requests fail, and callers do not wait
+ * for ever.
+ *
+ * The driver cannot take back a single request, because its buffers are the device's until
+ * it answers or is reset.  So all of them end together, by fail_work, and only if no reply at
+ * all has come: a server that answers others still works on the one.
+ *
+ * Requests that may take long (pvfs_may_take_long()) are left out, because any user can send
+ * one, and a healthy server must not be given up for it.  If the server dies while only such
+ * a request waits, the next of the others finds out.  A request that waits for room in a ring
+ * is not looked at, because older ones fill the ring.
+ *
+ * A work looks every quarter of the limit, but not more often than each second.  It counts
+ * intervals in which a request waited from look to look and no reply came, and not time: a
+ * machine that was stopped finds its clock ahead, and that is one interval.  The work runs
+ * from the mount on until DESTROY was answered, because umount may wait for the server as
+ * well, or until it gives up the device.
+ */
+#include "pvfs.h"
+
+#include <linux/jiffies.h>
+#include <linux/workqueue.h>
+
+/* In seconds. */
+static unsigned int pvfs_timeout_interval(const struct pvfs_dev *dev)
+{
+	return max(dev->timeout / 4, 1U);
+}
+
+static void pvfs_timeout_later(struct pvfs_dev *dev)
+{
+	queue_delayed_work(pvfs_fail_wq, &dev->timeout_work, pvfs_timeout_interval(dev) * HZ);
+}
+
+/* A look; returns whether the server was silent since the last while a request waited. */
+static bool pvfs_is_silent(struct pvfs_dev *dev)
+{
+	u64 before = dev->replies;
+	bool waited = dev->waited;
+	unsigned int i;
+
+	dev->replies = 0;
+	dev->waited = false;
+	for (i = 0; i < dev->nr_queues; i++)
+		dev->waited |= pvfs_queue_waits(&dev->queues[i], &dev->replies);
+	/* As there was no reply, it is the same request that waits. */
+	return waited && dev->waited && dev->replies == before;
+}
+
+static void pvfs_timeout_work(struct work_struct *work)
+{
+	struct pvfs_dev *dev = container_of(to_delayed_work(work), struct pvfs_dev, timeout_work);
+
+	if (pvfs_is_silent(dev))
+		dev->silent += pvfs_timeout_interval(dev);
+	else
+		dev->silent = 0;
+	if (dev->silent < dev->timeout) {
+		pvfs_timeout_later(dev);
+		return;
+	}
+	pr_err("pvfs: %s has not answered for %u seconds (timeout=)\n", dev->tag, dev->timeout);
+	queue_work(pvfs_fail_wq, &dev->fail_work);
+}
+
+/**
+ * pvfs_timeout_init - at probe
+ * @dev: the device
+ */
+void pvfs_timeout_init(struct pvfs_dev *dev)
+{
+	INIT_DELAYED_WORK(&dev->timeout_work, pvfs_timeout_work);
+}
+
+/**
+ * pvfs_timeout_start - a mount begins
+ * @dev: its device; pvfs_mutex is held
+ * @seconds: how long the server may be silent; 0: for ever
+ */
+void pvfs_timeout_start(struct pvfs_dev *dev, unsigned int seconds)
+{
+	lockdep_assert_held(&pvfs_mutex);
+	dev->timeout = seconds;
+	dev->silent = 0;
+	dev->waited = false;
+	if (seconds)
+		pvfs_timeout_later(dev);
+}
+
+/**
+ * pvfs_timeout_stop - the mount has gone, and there will be no more requests
+ * @dev: the device; pvfs_mutex is not held
+ */
+void pvfs_timeout_stop(struct pvfs_dev *dev)
+{
+	cancel_delayed_work_sync(&dev->timeout_work);
+	/* The reset must not hit the next mount. */
+	flush_work(&dev->fail_work);
+}
