@@ -1,46 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Which driver has a device: nothing by itself, by take and give, by claim=."""
+"""A device moves from virtio_blk to virtio_pvblk and back, by pvblkctl; attributes stay."""
 
-from pvblk import Disk, GuestCase
+from pvblk import MoveCase
 from pvlab import ktap
 
-# Every limit another than the default.
-BLOCKS_OF_4K = {
-    "logical_block_size": 4096,
-    "physical_block_size": 16384,
-    "min_io_size": 8192,
-    "opt_io_size": 65536,
-    "discard_granularity": 1048576,
-}
 
-
-class Move(GuestCase):
-    THEIRS = ("vda", "vdb", "vdc")
-
-    @classmethod
-    def disks(cls):
-        return [
-            Disk.qemu(cls.file("d0"), num_queues=2, serial="serial-0"),
-            Disk.qemu(cls.file("d1"), serial="serial-1", readonly=True),
-            Disk.qemu(cls.file("d2"), serial="a-serial-of-20-bytes", **BLOCKS_OF_4K),
-        ]
-
-    def setUp(self):
-        """Each test finds all disks with virtio_blk, and our module loaded."""
-        theirs = "[ $(ls -d /sys/bus/virtio/drivers/virtio_blk/virtio* | wc -l) = 3 ]"
-        if self.names() != self.THEIRS or self.status(theirs):
-            self.reload("")
-
-    def tearDown(self):
-        pass
-
-    def attribute(self, disk, name):
-        return self.sh(f"cat /sys/block/{disk}/{name}")
-
-    def names(self):
-        return tuple(self.sh("ls /sys/block | grep vd || true").split())
-
+class Move(MoveCase):
     def test_loading_changes_nothing(self):
         self.assertEqual(self.names(), self.THEIRS)
 
@@ -49,30 +15,6 @@ class Move(GuestCase):
         self.assertEqual(self.names(), ("vdaa", "vdb", "vdc"))
         self.assertEqual(self.sh("pvblkctl give vdaa").split()[-1], "vda")
         self.assertEqual(self.names(), self.THEIRS)
-
-    def test_a_name_that_is_taken(self):
-        """The disk stays where it is."""
-        self.reload("first_index=0", ours_first=False)
-        disk = self.sh("ls -i /sys/block/vdb/uevent")
-        refused = self.guest.run("pvblkctl take vdb")
-        self.assertNotEqual(refused.status, 0)
-        self.assertIn("the name it would get is taken", refused.err)
-        self.assertEqual(self.sh("ls -i /sys/block/vdb/uevent"), disk)
-        self.reload("")
-
-    def test_a_probe_that_fails(self):
-        """virtio_blk can have the device all the same."""
-        bus = "/sys/bus/virtio"
-        dev = self.sh("basename $(readlink /sys/block/vdb/device)")
-        self.sh(f"rmmod virtio_pvblk; echo {dev} >{bus}/drivers/virtio_blk/unbind")
-        self.guest.modprobe("virtio_pvblk", f"first_index=0 claim={dev}")
-        self.assertIn("the name vda is taken", self.sh("dmesg | tail -5"))
-        self.assertEqual(int(self.sh(f"cat {bus}/devices/{dev}/status"), 0), 1)
-        self.sh(f"echo {dev} >{bus}/drivers/virtio_blk/bind")
-        self.assertEqual(int(self.sh(f"cat {bus}/devices/{dev}/status"), 0) & 0x80, 0)
-        self.assertEqual(self.names(), self.THEIRS)
-        self.sh("dd if=/dev/vdb of=/dev/null bs=4k count=16 iflag=direct")
-        self.reload("")
 
     def test_nobody_to_give_it_to(self):
         disk = self.take("vda")
@@ -171,9 +113,9 @@ class Move(GuestCase):
             "alignment_offset",
         )
         for theirs in self.THEIRS:
-            expected = {n: self.attribute(theirs, n) for n in names}
+            expected = self.attributes(theirs, names)
             ours = self.take(theirs)
-            self.assertEqual({n: self.attribute(ours, n) for n in names}, expected)
+            self.assertEqual(self.attributes(ours, names), expected)
             self.give_all()
 
     def test_blocks_of_4k(self):
@@ -207,9 +149,6 @@ class Move(GuestCase):
         self.sh(f"echo write through >/sys/block/{disk}/cache_type")
         self.assertEqual(self.flushes(disk), before + 1)
 
-    def drivers(self):
-        return sorted(line.split()[2] for line in self.sh("pvblkctl list").splitlines())
-
     def test_list_shows_both(self):
         self.take("vda")
         self.assertEqual(self.drivers(), ["DRIVER", *["virtio_blk"] * 2, "virtio_pvblk"])
@@ -217,53 +156,6 @@ class Move(GuestCase):
     def test_stat(self):
         disk = self.take("vda")
         self.assertIn("interrupts", self.sh(f"pvblkctl stat {disk}"))
-
-    def reload(self, parameters, ours_first=True):
-        """Both drivers anew; the disks that ours has before the other comes, and all."""
-        self.sh("rmmod virtio_pvblk; rmmod virtio_blk")
-        if not ours_first:
-            self.guest.modprobe("virtio_blk")
-        self.guest.modprobe("virtio_pvblk", parameters)
-        ours = self.names()
-        if ours_first:
-            self.guest.modprobe("virtio_blk")
-        return ours, self.names()
-
-    def test_queues_as_asked_for(self):
-        self.reload("num_request_queues=1 queue_depth=8")
-        disk = self.take("vda")
-        self.assertEqual(self.sh(f"ls /sys/block/{disk}/mq").split(), ["0"])
-        self.assertEqual(self.attribute(disk, "queue/nr_requests"), "8")
-        self.reload("")
-
-    def test_claim_none(self):
-        self.assertEqual(self.reload(""), ((), self.THEIRS))
-
-    def test_claim_all(self):
-        self.assertEqual(self.reload("claim=all first_index=0"), (self.THEIRS, self.THEIRS))
-        self.assertEqual(self.drivers(), ["DRIVER", *["virtio_pvblk"] * 3])
-        # virtio_blk would have it as vda, and fail
-        refused = self.guest.run("pvblkctl give vdb")
-        self.assertNotEqual(refused.status, 0)
-        self.assertIn("the name it would get is taken", refused.err)
-        self.assertEqual(self.names(), self.THEIRS)
-        self.sh("pvblkctl give vda")
-        self.assertEqual(self.drivers(), ["DRIVER", "virtio_blk", *["virtio_pvblk"] * 2])
-
-    def test_claim_by_name(self):
-        self.reload("")
-        _, pci, *_ = self.sh("pvblkctl list").splitlines()[2].split()
-        ours, all_ = self.reload(f"claim=nothing,{pci}")
-        self.assertEqual((ours, all_), (("vdaa",), ("vda", "vdaa", "vdb")))
-        self.assertEqual(self.attribute("vdaa", "serial"), "serial-1")
-
-    def test_claim_of_what_there_is_not_is_said(self):
-        said = "dmesg | grep 'virtio_pvblk: claim=' | wc -l"
-        before = int(self.sh(said))
-        self.assertEqual(self.reload("claim=none"), ((), self.THEIRS))
-        self.assertEqual(int(self.sh(said)), before)
-        self.assertEqual(self.reload("claim=all,vdb"), ((), self.THEIRS))
-        self.assertEqual(int(self.sh(said)), before + 1)
 
     def test_nothing_moves_where_one_name_is_wrong(self):
         refused = self.guest.run("pvblkctl take vda vdz")

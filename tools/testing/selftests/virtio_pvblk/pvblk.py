@@ -304,3 +304,62 @@ class GuestCase(unittest.TestCase):
             f"{FIO} --filename=/dev/{disk} --rw=randwrite --bsrange=512-128k --bs_unaligned=0 "
             f"--size={size} --verify=crc32c --do_verify=1 --verify_fatal=1 {extra}"
         )
+
+
+# Every limit another than the default.
+BLOCKS_OF_4K = {
+    "logical_block_size": 4096,
+    "physical_block_size": 16384,
+    "min_io_size": 8192,
+    "opt_io_size": 65536,
+    "discard_granularity": 1048576,
+}
+
+
+class MoveCase(GuestCase):
+    """Three disks that two drivers could have."""
+
+    THEIRS = ("vda", "vdb", "vdc")
+
+    @classmethod
+    def disks(cls):
+        return [
+            Disk.qemu(cls.file("d0"), num_queues=2, serial="serial-0"),
+            Disk.qemu(cls.file("d1"), serial="serial-1", readonly=True),
+            Disk.qemu(cls.file("d2"), serial="a-serial-of-20-bytes", **BLOCKS_OF_4K),
+        ]
+
+    def setUp(self):
+        """Each test finds all disks with virtio_blk, and our module loaded."""
+        theirs = "[ $(ls -d /sys/bus/virtio/drivers/virtio_blk/virtio* | wc -l) = 3 ]"
+        if self.names() != self.THEIRS or self.status(theirs):
+            self.reload("")
+
+    def tearDown(self):
+        pass
+
+    def attribute(self, disk, name):
+        return self.sh(f"cat /sys/block/{disk}/{name}")
+
+    def attributes(self, disk, names):
+        """Many by one command: each process of a guest takes a while in the debug lane."""
+        each = '[ -r "$n" ] || exit 1; v=; read -r v <"$n"; echo "$n $v"'
+        lines = self.sh(f"cd /sys/block/{disk}; for n in {' '.join(names)}; do {each}; done")
+        return dict(line.partition(" ")[::2] for line in lines.splitlines())
+
+    def names(self):
+        return tuple(self.sh("ls /sys/block | grep vd || true").split())
+
+    def drivers(self):
+        return sorted(line.split()[2] for line in self.sh("pvblkctl list").splitlines())
+
+    def reload(self, parameters, ours_first=True):
+        """Reload both drivers.  Return the disks of the one loaded first, then all disks."""
+        self.sh("rmmod virtio_pvblk; rmmod virtio_blk")
+        if not ours_first:
+            self.guest.modprobe("virtio_blk")
+        self.guest.modprobe("virtio_pvblk", parameters)
+        ours = self.names()
+        if ours_first:
+            self.guest.modprobe("virtio_blk")
+        return ours, self.names()
