@@ -242,12 +242,14 @@ class Agent:
 
     def put(self, path, data, timeout=60.0):
         quoted = shlex.quote(str(path))
-        self.run(
-            f'mkdir -p "$(dirname {quoted})" && cat > {quoted}',
+        done = self.run(
+            f'mkdir -p "$(dirname {quoted})" && cat > {quoted} && wc -c <{quoted}',
             stdin=data,
             check=True,
             timeout=timeout,
         )
+        if int(done.out) != len(data):
+            raise LabError(f"{path} has {done.out.strip()} bytes there, and {len(data)} were sent")
 
     def get(self, path, timeout=60.0):
         data, err = bytearray(), bytearray()

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from . import agent, cpio, fsx, paths, stubs
+from . import agent, cpio, crates, paths, stubs
 from .paths import LabError, say
 
 TOOLS = (
@@ -130,7 +130,7 @@ def _normal(lib):
 
 def _sources():
     """Programs and libraries that go in."""
-    programs = {"fsx": str(fsx.fsx())}
+    programs = {"fsx": str(crates.program("fsx"))}
     for name in (*TOOLS, *OPTIONAL):
         path = shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin")
         if path:

@@ -11,9 +11,8 @@ counting the cases that the programs report.
 
 A directory says by a file `lanes` in which it runs, by timeout= in `settings` how
 long each of its programs may take, and by long_in_debug= and long_in_stock= there which
-have their turn by date (turns.py), and by only_by_name= which run for FULL=1 and by
-name only, because they lose guests under emulation for a cause that is not known yet;
-one that is named runs at once.
+have their turn by date (turns.py); one that is named runs at once.  crates= there names
+programs from crates.io that a directory wants (crates.py).
 LAB_DEADLINE (seconds since 1970): what would start later has failed.  FULL=1 is
 handed to the tests, which may take three times as long then, and so is
 PVIO_TEST_NVME, an NVMe disk of the host VM that they may overwrite.  --full runs one
@@ -32,7 +31,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from . import accel, excuses, paths, traces, turns
+from . import accel, crates, excuses, paths, traces, turns
 from .agent import Gone, Silent, Timeout
 from .detect import KernelReports
 from .host import Host, NoBoot
@@ -62,7 +61,6 @@ class Program:
     path: Path
     timeout: float
     long: bool = False  # in this lane, so that it has its turn by date
-    named: bool = False  # runs for FULL=1 and by name only
     full: bool = False  # in its long form, whatever the others are run in
 
     @property
@@ -114,9 +112,8 @@ def programs(directory, lane="stock"):
     )
     limit = _timeout(directory)
     long = _setting(directory, f"long_in_{lane}").split(",") if turns.rotate(lane) else []
-    named = [] if os.environ.get("FULL") else _setting(directory, "only_by_name").split(",")
     paths_ = [directory / word for word in done.stdout.split()]
-    return [Program(directory, p, limit, p.stem in long, p.stem in named) for p in paths_]
+    return [Program(directory, p, limit, p.stem in long) for p in paths_]
 
 
 def _make_environment():
@@ -190,12 +187,12 @@ class Tally:
             f"{'ok' if good else 'not ok'} {self.number} selftests: {name} # {note + ', ' if note else ''}{seconds:.0f} s"
         )
 
-    def later(self, names, why=turns.LATER):
+    def later(self, names):
         """Programs that have their turn on another day."""
         for name in names:
             self.number += 1
             self.skipped += 1
-            self.say(f"ok {self.number} selftests: {name} # SKIP {why}")
+            self.say(f"ok {self.number} selftests: {name} # SKIP {turns.LATER}")
 
     def excuse(self, program, trace):
         self.excused.append(f"{program}: {trace}")
@@ -236,10 +233,7 @@ class Run:
         self.vm = f"check-{lane}"
         self.queue = chosen(lane, names)
         self.turns = []  # the programs that come last, beginning with those of the day
-        self.unnamed = []
         if not names:
-            self.unnamed = [p.name for p in self.queue if p.named]
-            self.queue = [p for p in self.queue if not p.named]
             self.turns = turns.rotated(
                 [p for p in self.queue if p.long], turns.today(), turns.PER_DAY
             )
@@ -261,6 +255,8 @@ class Run:
         """Make each directory; leave out those that do not build."""
         kernel = paths.kernel(self.lane)
         for directory in sorted({p.directory for p in (*self.queue, *self.turns)}):
+            for name in filter(None, _setting(directory, "crates").split(",")):
+                crates.program(name)
             command = [
                 "make",
                 "-s",
@@ -622,7 +618,6 @@ class Run:
         try:
             if not self.queue:
                 self.tally.result("programs", False, 0, "the lane has none")
-            self.tally.later(self.unnamed, turns.UNNAMED)
             self.build()
             if any(p.directory.name == "lab" for p in self.queue) and not self.late():
                 self.ready()
@@ -657,7 +652,7 @@ class FullOfTheDay(Run):
     def __init__(self, lane):
         super().__init__(lane, [])
         able = [p for p in (*self.queue, *self.turns) if _has_long_form(p)]
-        self.queue, self.turns, self.unnamed = [], [], []
+        self.queue, self.turns = [], []
         if not able:
             return
         program = turns.rotated(sorted(able, key=lambda p: p.name), turns.today(), 1)[0]

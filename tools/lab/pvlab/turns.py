@@ -31,7 +31,6 @@ ORDER = (
 PER_DAY = 2
 WHY = "it takes minutes in the debug lane: it has its turn by date there, or with LAB_TURN=1"
 LATER = "its turn in this lane is by date, and not today"
-UNNAMED = "it loses guests under emulation for an unknown cause: it runs by name, or with FULL=1"
 DURATIONS = paths.CACHE / "durations.json"
 
 

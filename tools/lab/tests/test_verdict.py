@@ -465,12 +465,6 @@ class Runs(Kept):
         self.assertEqual(at(0, 350), ["b", "l0", "l1", "l2"])
         self.assertEqual(at(1, 850), ["b", "l2", "l3", "l0", "l1"])
 
-    def test_one_that_runs_by_name_only_is_said(self):
-        loses = replace(self.program("l"), named=True)
-        ran, run = self.run_all([self.program("b"), loses], [([GOOD], True)])
-        self.assertEqual((ran, run.status), (["b"], 0))
-        self.assertIn(f"selftests: a: l # SKIP {turns.UNNAMED}", run.said)
-
     def test_lost_closing_checks_are_done_by_another_run(self):
         deaf = {"text": case("c", comments(LATE)), "deaf": [1]}
         ran, run = self.run_all(

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Programs that test file systems, from crates.io, each built once into the cache."""
+
+import os
+import subprocess
+
+from .cached import cached
+from .paths import CACHE, TOP, LabError, say
+from .progress import Progress
+
+VERSIONS = {"fsx": "0.3.2", "pjdfstest": "0.2.2"}
+LIMIT = 1200
+
+
+def program(name):
+    """The path of a program, built when it is missing."""
+    path = CACHE / f"{name}-{VERSIONS[name]}" / "bin" / name
+    return cached(path, name, _build)
+
+
+def _build(path):
+    name, version = path.name, VERSIONS[path.name]
+    say(f"building {name} {version} from crates.io, once")
+    # Compiled faster; a run of it waits for the guest's disk anyway.
+    env = {
+        **os.environ,
+        "CARGO_PROFILE_RELEASE_OPT_LEVEL": "0",
+        "CARGO_PROFILE_RELEASE_STRIP": "true",
+    }
+    install = f"cargo install -q --locked --root {path.parent.parent} {name}@{version}"
+    command = ["sh", "-ec", f". scripts/rust-env; exec {install}"]
+    try:
+        with Progress(f"still building {name}"):
+            done = subprocess.run(
+                command, cwd=TOP, env=env, capture_output=True, text=True, timeout=LIMIT
+            )
+    except subprocess.TimeoutExpired:
+        raise LabError(f"building {name} took more than {LIMIT} s") from None
+    if done.returncode:
+        raise LabError(f"building {name} failed: {done.stderr.strip()[-1000:]}")

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""pjdfstest in a guest, on pvfs and on virtiofs, beside the same on the host's own directory.
+
+The host side is vhost_fs.
+
+Each case has to end in the guest as it ends on the host.  DIFFERS names those that do not,
+with the reason; one that is named and does not differ any more fails, too.
+"""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from pvfs import TAG, PvfsCase
+from pvlab import crates, ktap, modules
+from pvlab.pvio import Pvio, need_pvio
+
+# naptime: longer than a tick of the guest, which is the grain of its time stamps.
+CONFIG = """
+[features]
+posix_fallocate = {}
+rename_ctime = {}
+utime_now = {}
+utimensat = {}
+[settings]
+naptime = 0.02
+allow_remount = false
+[dummy_auth]
+entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
+"""
+USERS = {
+    "etc/passwd": b"root:x:0:0::/:/bin/sh\ndaemon:x:1:1::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n",
+    "etc/group": b"root:x:0:\ndaemon:x:1:\nnogroup:x:65534:\n",
+}
+CASE = re.compile(r"^(\S+)\s+(ok|FAILED|skipped)$", re.M)
+# By file system, {case: why its end is another in a guest}.
+DIFFERS = {
+    "ext4": {
+        "link::link_count_max": "pathconf(3) knows LINK_MAX by the file system's magic, and a "
+        "guest sees that of FUSE",
+    },
+}
+# Fewer that pass on the host mean that they did not run.
+CASES_MIN = 300
+
+
+def words(where, elsewhere, config):
+    return f"-c {config} -p {where} --secondary-fs {elsewhere}"
+
+
+def cases(output):
+    """{case: how it ended}"""
+    return dict(CASE.findall(output))
+
+
+class Posix:
+    """A directory of some file system, served by vhost_fs."""
+
+    vcpus = 2
+
+    @classmethod
+    def start_server(cls):
+        need_pvio()
+        modules.load("vhost_fs")
+        cls.overlay = USERS | {
+            "usr/bin/pjdfstest": crates.program("pjdfstest").read_bytes(),
+            "etc/pjdfstest.toml": CONFIG.encode(),
+            # It runs a copy of sleep under another name, which busybox's would not take.
+            "usr/bin/sleep": Path("/usr/bin/sleep").read_bytes(),
+        }
+        cls.make_file_system(cls.share)
+        for name in ("host", "guest", "elsewhere"):
+            (cls.share / name).mkdir(mode=0o755)
+        cls.socket = cls.directory / "fs.sock"
+        args = ["--socket", cls.socket, "--shared-dir", cls.share, "--xattr", "--cache", "never"]
+        cls.pvio = Pvio(*args, directory=cls.directory, command="fs")
+        cls.addClassCleanup(cls.pvio.stop)
+        cls.pvio.start(cls.socket)
+        return cls
+
+    @classmethod
+    def make_file_system(cls, where):
+        """It is on tmpfs already."""
+
+    def on_the_host(self):
+        config = self.directory / "config"
+        config.write_text(CONFIG)
+        command = f"{crates.program('pjdfstest')} {words(self.share / 'host', '/run', config)}"
+        env = {**os.environ, "NO_COLOR": "1"}
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, env=env)
+        return done.stdout
+
+    def in_the_guest(self):
+        args = words("/mnt/guest", "/tmp", "/etc/pjdfstest.toml")
+        return self.guest.run(f"NO_COLOR=1 pjdfstest {args}", timeout=300).out
+
+    def compare(self, what):
+        here, there = self.on_the_host(), self.in_the_guest()
+        host, guest = cases(here), cases(there)
+        self.assertGreater(list(host.values()).count("ok"), CASES_MIN)
+        ends = [list(guest.values()).count(end) for end in ("ok", "FAILED", "skipped")]
+        print(f"# {what}: {ends[0]} cases ok, {ends[1]} failed, {ends[2]} skipped", flush=True)
+        differ = {name for name in host | guest if host.get(name) != guest.get(name)}
+        for name in sorted(differ):
+            print(f"# {name}: host {host.get(name)}, guest {guest.get(name)}", flush=True)
+            print("# " + "\n# ".join(said_of(name, there)), flush=True)
+        self.assertEqual(differ, set(DIFFERS.get(self.kind, {})))
+
+    def test_pvfs(self):
+        self.compare(f"pvfs, {self.kind}")
+
+
+def said_of(name, output):
+    """What pjdfstest said about a case that failed: some lines."""
+    lines = output.splitlines()
+    at = [i for i, line in enumerate(lines) if line.startswith(f"{name} ")]
+    return lines[at[0] : at[0] + 3] if at else ["nothing"]
+
+
+class Tmpfs(Posix, PvfsCase):
+    kind = "tmpfs"
+
+    def test_virtiofs(self):
+        self.sh(
+            "umount /mnt; cd /sys/bus/virtio/drivers/pvfs; for d in virtio*; do "
+            "echo $d >unbind; echo $d >../virtiofs/bind; done"
+        )
+        self.sh(f"mount -t virtiofs {TAG} /mnt")
+        try:
+            self.compare(f"virtiofs, {self.kind}")
+        finally:
+            self.sh("umount /mnt")
+            self.mount()
+
+
+class OnDisk(Posix):
+    """An image that the host mounts."""
+
+    @classmethod
+    def make_file_system(cls, where):
+        image = cls.directory / "image"
+        with open(image, "wb") as f:
+            f.truncate(cls.size)
+        for command in (f"{cls.mkfs} {image}", f"modprobe loop; mount -o loop {image} {where}"):
+            subprocess.run(command, shell=True, check=True, capture_output=True)
+        cls.addClassCleanup(subprocess.run, ["umount", "-l", where], check=False)
+
+
+class Ext4(OnDisk, PvfsCase):
+    kind, mkfs, size = "ext4", "mkfs.ext4 -qF", 128 << 20
+
+
+class Xfs(OnDisk, PvfsCase):
+    kind, mkfs, size = "xfs", "mkfs.xfs -qf", 320 << 20
+
+
+if __name__ == "__main__":
+    ktap.main()
