@@ -125,7 +125,8 @@ pub struct FsArgs {
     pub local_locks: bool,
 
     /// Do everything as one user, without capabilities: the host's checks are the real
-    /// ones [default: as pvio's user; the guest checks]
+    /// ones [default: files belong to the guest's users, pvio's capabilities are used, and
+    /// the guest checks permissions]
     #[arg(long, value_name = "UID[:GID]")]
     pub squash: Option<Squash>,
 
