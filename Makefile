@@ -74,7 +74,7 @@ install: modules pvio
 	$(MAKE) -C tools/pvio install-files BIN=$(CURDIR)/out/bin/pvio prefix=$(PREFIX)
 	$(say-kernel)
 
-# What a guest wants: no pvio, so no Rust.
+# A guest gets its drivers and helpers only: without pvio no Rust is needed.
 install-guest: PART := guest
 install-guest: modules
 	+@$(if $(dry),echo $(kbuild) modules_install,$(install-modules))

@@ -241,8 +241,8 @@ struct vserve_ops {
 /*
  * struct vserve_req - one request, the slot of its head
  *
- * What vserve_req_end() writes is in the first line.  A completion on another CPU
- * takes that one from the poller and no other of this structure.
+ * vserve_req_end() writes to the first line only.  So a completion on another CPU
+ * takes that line from the poller and no other of this structure.
  *
  * Fields that the device may set: @next, @status (by vserve_req_end() too),
  * @polled, @timed and @hold from take() on, @bytes in take().  The rest is read only to it.
@@ -252,7 +252,7 @@ struct vserve_ops {
  * @node: on vring->pending, inflight or finished
  * @state: enum vserve_state
  * @status: as the device ended it; the meaning is the device's
- * @polled: nobody tells when it is done, reap() finds out; set before
+ * @polled: the backend does not say when it is done, so reap() asks; set before
  *	vserve_req_start()
  * @timed: how long it took says how long the next one takes
  * @hot: the poller's thread carries it out; set by vserve_req_hot()

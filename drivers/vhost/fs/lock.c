@@ -6,7 +6,7 @@
  * a POSIX lock is a number of the guest's; a struct vhfs_owner stands for it in the
  * host's lists.
  *
- * Nobody sleeps for a lock.  A request that has to wait is parked as a struct
+ * No thread sleeps for a lock.  A request that has to wait is parked as a struct
  * vhfs_wait with a work item, which alone tries to take the lock:
  *
  * - POSIX locks of local file systems: the VFS queues the request behind the lock
@@ -508,7 +508,7 @@ static bool vhfs_waits_by_notify(const struct vhfs_wait *wait)
 	       !wait->handle->file->f_op->lock;
 }
 
-/* Nobody can find it, and nothing is going to run it, after this. */
+/* After this no other code finds the wait, and no work runs for it. */
 static void vhfs_wait_end(struct vhfs_wait *wait, int r)
 {
 	struct vhfs_locks *locks = wait->locks;

@@ -37,7 +37,7 @@
 /* no POSIX ACLs */
 #define VHOST_FS_EXPORT_NO_ACL		(1U << 6)
 
-/* What a guest is told to keep in its page cache. */
+/* How long the device lets a guest keep file data in its page cache. */
 enum vhost_fs_cache {
 	VHOST_FS_CACHE_AUTO	= 0,	/* until a file is opened again */
 	VHOST_FS_CACHE_NONE	= 1,	/* nothing: reads and writes go to the host */

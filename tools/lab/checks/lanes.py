@@ -12,7 +12,7 @@ from .runner import OUT_OF_TIME, TOP, environment, execute, say, start, stop
 
 # The debug kernel's build says so when it stopped for the time.
 GAVE_UP = 75
-# What failed and why, and what was excused, as the selftests' last lines say it.
+# The selftests print failures, with reasons, and excuses in their last lines.
 FAILED = re.compile(r"^# failed: (.*)$", re.M)
 LATER = re.compile(rf"^ok \d+ selftests: (.*) # SKIP {turns.LATER}$", re.M)
 EXCUSED = re.compile(r"^# excused: (.*)$", re.M)

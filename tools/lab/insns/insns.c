@@ -61,7 +61,7 @@ static const char *const class_names[] = {
 	"other", "work", "idle", "broken", "guest"
 };
 
-/* What a block means; those of MARKS come from the file. */
+/* The meanings of a block; the file of marks gives those in BLOCK_MARKS. */
 #define BLOCK_ROUND	0x01
 #define BLOCK_WORK	0x02
 #define BLOCK_BREAK	0x04

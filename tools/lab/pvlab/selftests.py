@@ -43,7 +43,7 @@ OURS = ("vhost_poll", "vhost_serve", "vhost_blk", "vhost_fs")
 TIMEOUT = 300
 # For a closing check of a host VM: kmemleak reads all of its memory.
 CLOSING_SECONDS = 300
-# What began before the deadline ends this long after it at the latest.
+# A program that began before the deadline may run on for so long after it.
 GRACE_SECONDS = 240
 FULL_TAKES = 3
 # The host VM's own, for PVIO_TEST_NVME.
@@ -403,8 +403,8 @@ class Run:
             end.reports += e.reports
             end.status = e.status if end.status is None else end.status
             end.why += f"{_words_of(e)}\n"
-            # What it came with counts for itself.  One whose kernel goes on no more is
-            # given up at once (host.py), which is no other failure.
+            # The error that it was raised from counts as well.  But host.py gives up a host
+            # VM at once if its kernel cannot go on, and then that is not another failure.
             cause = e.__cause__
             if isinstance(cause, Timeout):
                 end.cut = end.cut or "limit"

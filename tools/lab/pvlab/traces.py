@@ -6,8 +6,8 @@ hundred programs it loses a host VM or a guest.  A trace is here only if our cod
 cannot leave it, neither in a guest nor on the host; the comment at each says why.
 verdict.py decides what a trace explains.
 
-What used to be here and is not: an oops in the entry of a page fault, and one for a
-breakpoint that is gone.  The emulator causes both, but an oops always stands.
+Two traces were here once: an oops in the entry of a page fault, and one for a breakpoint
+that is gone.  The emulator causes both, but verdict.py lets every oops stand.
 """
 
 import re
@@ -44,7 +44,7 @@ MASKED = "a CPU took an interrupt while it had interrupts off"
 _NEXT = r"\+0x\S+\n(?:\[[ \d.]+\])? +"
 _MASKED = re.compile(rf"asm_sysvec_\w+{_NEXT}lock_acquire{_NEXT}_raw_spin_lock_irq(?:save)?\+0x")
 
-# A QEMU that nobody asked to end ends with status 0 for a reset of its guest only, and
+# A QEMU that the lab did not end has status 0 for a reset of its guest only, and
 # a kernel that resets itself says so first: what is left is a triple fault, which the
 # emulated CPU takes with a half-loaded state.  Memory that our code overwrote could end
 # so as well, though hardly ever without an oops first.  So this trace never passes a

@@ -71,7 +71,7 @@ TRACES = {
     "an abort": {"cut": "gone", "aborted": True, "why": ABORT},
     "a guest that started again": {"text": f"lab: guest 'g' {traces.STARTED_AGAIN}\n"},
 }
-# What a bug of ours leaves, each of which a check has to be red for.
+# Bugs of ours leave these, and a check has to be red for each.
 FRAME = "[ 1.0] WARNING: CPU: 0 PID: 1 at x.c:1\n[ 1.0]  {}pvblk_probe+0x1/0x20 [virtio_pvblk]\n"
 PLANTED = {
     "corruption, by fio": {"text": case("a", "# verify: bad magic header 0, wanted acca\n")},

@@ -32,7 +32,7 @@ VHOST_BLK, DAEMON, URING = "ring/vhost_blk", "ring/qemu-storage-daemon", "io_uri
 # None: completes at once; its poll queue, for those who can use it; a tag for each
 # request, or io_uring would hand them to its worker threads.
 NULL_BLK = {"irqmode": 0, "submit_queues": 1, "poll_queues": 1, "hw_queue_depth": 256}
-# What a load does before its window, with instructions counted.
+# A load runs for so many seconds before the window in which instructions are counted.
 SETTLE = 3
 
 

@@ -6,7 +6,7 @@ import json
 from pvbench.rows import is_ours
 from pvbench.table import ruled
 
-# What an I/O of ours may take more than is kept.
+# An I/O of ours may take so much more than the table has, as a share.
 MORE = 0.05
 FUNCTIONS = 10
 

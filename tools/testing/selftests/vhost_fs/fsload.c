@@ -143,7 +143,7 @@ static void host_write(struct load *l)
 	EXPECT_EQ(pwrite(l->fd, data, BLOCK, place(l)), BLOCK);
 }
 
-/* What a guest asks for when a program makes a file, closes and removes it. */
+/* A guest sends these requests when a program makes a file, closes and removes it. */
 static void ring_create(struct load *l)
 {
 	struct {

@@ -45,8 +45,8 @@ struct fs {
 };
 
 /*
- * What is put on the ring, as it is: @out_room of 0 leaves no room at all.  Without
- * @data the slot's data is sent as it is.
+ * The rig puts this on the ring unchecked.  @out_room of 0 leaves no room at all.  Without
+ * @data the rig sends the slot's data.
  */
 struct fs_raw {
 	const void *in;

@@ -161,7 +161,7 @@ static int refcount(void)
 	return atoi(text);
 }
 
-/* What holds vhost_poll, in the order in which they can go. */
+/* The modules that hold vhost_poll, in the order in which they can go. */
 static const char *const users[] = {
 	"vhost_poll_selftest", "vhost_blk", "vhost_fs", "vhost_serve",
 };
