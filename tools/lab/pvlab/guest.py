@@ -146,6 +146,7 @@ class Guest:
         except OSError:
             raise LabError(f"there is no guest '{name}' here") from None
         self.pid = spec["pid"]
+        self.direct_kernel = spec["direct_kernel"]
         self.kernel = paths.Kernel(spec["lane"], spec["release"], Path(), Path(spec["modules"]))
         with contextlib.suppress(OSError, ValueError):
             self._watch.offset = int((self.state / "scanned").read_text())
@@ -344,6 +345,7 @@ class Guest:
             "lane": self.kernel.lane,
             "release": self.kernel.release,
             "modules": str(self.kernel.modules),
+            "direct_kernel": self.direct_kernel,
         }
         (self.state / "spec.json").write_text(json.dumps(spec))
         try:
@@ -473,6 +475,11 @@ class Guest:
         status = self.process.returncode if self.process and not self.kept else self._kept_status()
         if status is None:
             return "QEMU ended\n"
+        if not (status or self.direct_kernel):
+            # OVMF's watchdog resets a guest whose boot loader stands for five minutes.  The
+            # words after the status keep traces.lost_guest() from taking that for a triple
+            # fault.
+            return "QEMU ended with status 0: the firmware, too, resets without a word\n"
         return f"QEMU ended with {f'signal {-status}' if status < 0 else f'status {status}'}\n"
 
     def _kept_status(self):

@@ -318,7 +318,9 @@ class Run:
 
     def one(self, program):
         """Run it until a run has a result of its own: one that the emulator explains whole
-        is none, and counts as excused."""
+        is none, and counts as excused.  The same trace in two runs in a row is the program's
+        own, not chance."""
+        before = set()
         while True:
             self.ready()
             end, usable = self._attempt(program)
@@ -330,10 +332,13 @@ class Run:
             if verdict.good or verdict.stands:
                 break
             self.tally.comment(f"{end.text}\n{end.why}")
-            why = self._no_more_runs()
+            again = before.intersection(verdict.excused)
+            why = "so it was in the run before" if again else self._no_more_runs()
             if why:
-                verdict.stands = [f"{trace}, and {why}" for trace in verdict.excused]
+                stands = sorted(again) or verdict.excused
+                verdict.stands = [f"{trace}, and {why}" for trace in stands]
                 break
+            before = set(verdict.excused)
             self.tally.comment(f"{program.name}: {'; '.join(verdict.excused)}: once more")
             self._after(program, usable, True)
         self._report(program, end, verdict)

@@ -44,11 +44,12 @@ MASKED = "a CPU took an interrupt while it had interrupts off"
 _NEXT = r"\+0x\S+\n(?:\[[ \d.]+\])? +"
 _MASKED = re.compile(rf"asm_sysvec_\w+{_NEXT}lock_acquire{_NEXT}_raw_spin_lock_irq(?:save)?\+0x")
 
-# A QEMU that the lab did not end has status 0 for a reset of its guest only, and
-# a kernel that resets itself says so first: what is left is a triple fault, which the
+# A QEMU that the lab did not end has status 0 for a reset of its guest only.  A kernel that
+# QEMU loaded and that resets itself says so first: what is left is a triple fault, which the
 # emulated CPU takes with a half-loaded state.  Memory that our code overwrote could end
 # so as well, though hardly ever without an oops first.  So this trace never passes a
-# program (it runs again, from its start), and three of them are the most in a lane.
+# program: it runs again, from its start; the same trace in two runs in a row, or more than
+# three excused runs in a lane, is a failure.
 LOST_GUEST = "a guest ended by a triple fault, without a word"
 # As Guest.tail() says it.
 _ENDED = re.compile(r"^[# ]*QEMU ended with status 0$", re.M)

@@ -11,7 +11,8 @@ oopses, hung tasks, leaks and what the kernel's sanitizers say; each report with
 function or a thread of ours in it.
 
 A program whose failures are all explained has not passed.  It runs once more, from
-its start, and the excuse is kept and counted (excuses.py).
+its start, and the excuse is kept and counted (excuses.py); the same trace in two runs in a
+row is a failure.
 """
 
 import re

@@ -146,6 +146,7 @@ class Ends(unittest.TestCase):
         warned = "# QEMU said: qemu-system-x86_64: warning: host has no x\n"
         self.assertTrue(traces.lost_guest(tail.format(warned, 0)))
         self.assertFalse(traces.lost_guest(tail.format("", 1)))
+        self.assertFalse(traces.lost_guest(tail.format("", "0: the firmware, too")))
         self.assertFalse(traces.lost_guest("# QEMU ended with signal 11\n"))
         self.assertFalse(traces.lost_guest(tail.format("# QEMU said: qemu: vhost-user: lost\n", 0)))
         self.assertFalse(traces.lost_guest(tail.format("# [ 3.2] reboot: Restarting system\n", 0)))

@@ -397,11 +397,20 @@ class Runs(Kept):
         runs, run = self.one(LOST, {"text": case("a", comments(LATE))})
         self.assertEqual((runs, run.status), (2, 1))
 
+    def test_the_same_trace_twice_on_end_stands(self):
+        runs, run = self.one(LOST, LOST, GOOD)
+        self.assertEqual((runs, run.status), (2, 1))
+        self.assertIn(
+            f"# failed: a: b: {traces.LOST_GUEST}, and so it was in the run before", run.said
+        )
+
     def test_more_than_three_make_a_lane_red(self):
-        runs, run = self.one(LOST, LOST, LOST, GOOD)
-        self.assertEqual((runs, run.status), (4, 0))
-        runs, run = self.one(LOST, LOST, LOST, LOST, GOOD)
-        self.assertEqual((runs, run.status), (4, 1))
+        programs = [self.program(name) for name in "bcde"]
+        ends = [([end], True) for _ in programs for end in (LOST, GOOD)]
+        ran, run = self.run_all(programs[:3], ends)
+        self.assertEqual(("".join(ran), run.status), ("bbccdd", 0))
+        ran, run = self.run_all(programs, ends)
+        self.assertEqual(("".join(ran), run.status), ("bbccdde", 1))
         again = {"text": f"lab: guest 'g' {traces.STARTED_AGAIN}\n" * 4 + "ok 1 a\n"}
         runs, run = self.one(again)
         self.assertEqual((runs, run.status), (1, 1))
