@@ -61,8 +61,10 @@ impl<D: BlkDevice> Blk<D> {
 impl<D: BlkDevice> Service for Blk<D> {
     type Device = D;
     type Stats = BlkStats;
+    type Info = BlkInfo;
 
     const KIND: &'static str = "disk";
+    const INFO_KEY: &'static str = "backend";
 
     fn name(&self) -> String {
         self.disk.path.display().to_string()
@@ -127,6 +129,10 @@ impl<D: BlkDevice> Service for Blk<D> {
         }
         self.size = size;
         Ok(Some(size))
+    }
+
+    fn device_info(&self, dev: &D) -> io::Result<BlkInfo> {
+        dev.info()
     }
 
     fn stats(&self, dev: &D, index: u32) -> io::Result<BlkStats> {

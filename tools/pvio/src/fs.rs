@@ -14,7 +14,7 @@ use crate::error::{Context, Error, Result};
 use crate::host;
 use crate::kernel::{FsDevice, Node, Opener, Placement, DEV_FS};
 use crate::service::Service;
-use crate::uapi::{self, FsExport, ServeStats};
+use crate::uapi::{self, FsExport, FsInfo, ServeStats};
 
 /// What a guest may do with a directory, and how much of it.
 #[derive(Debug, Clone, Default)]
@@ -130,8 +130,10 @@ impl<D: FsDevice> Fs<D> {
 impl<D: FsDevice> Service for Fs<D> {
     type Device = D;
     type Stats = ServeStats;
+    type Info = FsInfo;
 
     const KIND: &'static str = "share";
+    const INFO_KEY: &'static str = "export";
 
     fn name(&self) -> String {
         self.directory.path.display().to_string()
@@ -161,6 +163,10 @@ impl<D: FsDevice> Service for Fs<D> {
 
     fn is_pinned(&self) -> bool {
         false
+    }
+
+    fn device_info(&self, dev: &D) -> io::Result<FsInfo> {
+        dev.info()
     }
 
     fn stats(&self, dev: &D, index: u32) -> io::Result<ServeStats> {

@@ -18,8 +18,13 @@ pub trait Service: Send {
     /// Counters of a vring.
     type Stats: Serialize;
 
+    /// The state of a device, as the kernel reports it.
+    type Info: Serialize;
+
     /// What the counters' lines call it.
     const KIND: &'static str;
+    /// The JSON key of that state.
+    const INFO_KEY: &'static str;
 
     /// For messages: the path of what is served.
     fn name(&self) -> String;
@@ -60,6 +65,9 @@ pub trait Service: Send {
     fn new_size(&mut self, _dev: Option<&Self::Device>) -> Result<Option<u64>> {
         Ok(None)
     }
+
+    /// The state of a device now.
+    fn device_info(&self, dev: &Self::Device) -> io::Result<Self::Info>;
 
     /// Counters of vring `index`.
     fn stats(&self, dev: &Self::Device, index: u32) -> io::Result<Self::Stats>;

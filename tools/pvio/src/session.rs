@@ -159,6 +159,11 @@ impl<S: Service> Session<S> {
         &self.service
     }
 
+    /// The state of the device, if a front end has one.
+    pub fn info(&self) -> Option<io::Result<S::Info>> {
+        self.dev.as_ref().map(|dev| self.service.device_info(dev))
+    }
+
     /// Counters of the vrings that a guest uses now.
     pub fn stats(&self) -> io::Result<Vec<S::Stats>> {
         let Some(dev) = &self.dev else {

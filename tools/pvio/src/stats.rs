@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Counters of pollers and vrings, as lines of JSON: what SIGUSR1 prints.
+//! Counters of pollers and vrings, and the state of devices, as lines of JSON: what SIGUSR1
+//! prints.
 //!
-//! Names and numbers are those of `struct vhost_poll_stats` and `struct
-//! vhost_blk_stats`; the kernel's headers explain them.
+//! Names and numbers are those of `struct vhost_poll_stats`, `vhost_blk_stats`,
+//! `vhost_blk_info`, `vhost_serve_stats` and `vhost_fs_info`; the kernel's headers explain them.
 //!
 //! A thread of their own gathers and prints them: the reader of the lines may take its
 //! time, and no guest has to wait for it.
@@ -35,16 +36,18 @@ struct PollerLine {
     poller: Stats<PollStats>,
 }
 
-/// `{"disk": NAME, "vrings": ...}`
+/// `{"disk": NAME, "backend": ..., "vrings": ...}`
 struct ServedLine<'a, S: Service> {
     name: &'a str,
+    info: Option<Stats<S::Info>>,
     vrings: Option<Stats<Vec<S::Stats>>>,
 }
 
 impl<S: Service> Serialize for ServedLine<'_, S> {
     fn serialize<W: Serializer>(&self, to: W) -> Result<W::Ok, W::Error> {
-        let mut map = to.serialize_map(Some(2))?;
+        let mut map = to.serialize_map(Some(3))?;
         map.serialize_entry(S::KIND, self.name)?;
+        map.serialize_entry(S::INFO_KEY, &self.info)?;
         map.serialize_entry("vrings", &self.vrings)?;
         map.end()
     }
@@ -82,9 +85,11 @@ impl<S: Service> Counted<S> {
             })
         });
         let served = self.sessions.iter().map(|(name, session)| {
+            let session = patiently(session);
             text(&ServedLine::<S> {
                 name,
-                vrings: patiently(session).map(|s| s.stats().into()),
+                info: session.as_ref().and_then(|s| s.info()).map(Stats::from),
+                vrings: session.map(|s| s.stats().into()),
             })
         });
         pollers.chain(served).map(line).collect()

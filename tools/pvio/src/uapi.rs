@@ -80,9 +80,10 @@ pub struct BlkBackend {
 
 /// `struct vhost_blk_info`
 #[repr(C)]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)]
 pub struct BlkInfo {
+    #[serde(skip)]
     pub size: u32,
     pub flags: u32,
     pub engine: u32,
@@ -104,6 +105,7 @@ pub struct BlkInfo {
     pub max_write_zeroes_sectors: u32,
     pub max_write_zeroes_seg: u32,
     pub write_zeroes_may_unmap: u8,
+    #[serde(skip)]
     pub pad: [u8; 7],
 }
 

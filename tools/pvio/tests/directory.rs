@@ -57,6 +57,8 @@ fn a_directory_is_served_and_its_end_leaves_nothing() {
     let said: serde_json::Value = serde_json::from_str(&counted.lines()).unwrap();
     assert_eq!(said["share"], "home");
     assert_eq!(said["vrings"][1]["requests"], 9);
+    assert_eq!(said["export"]["max_nodes"], 0);
+    assert!(said["export"]["size"].is_null(), "for the ioctl only");
     // The configuration space is the VMM's.
     front
         .send(24, 1, &[pair(0, 4), vec![0; 8]].concat(), &[])

@@ -438,15 +438,17 @@ fn counts_the_vrings_that_run() {
     let all = said();
     let vring = &all["vrings"][0];
     assert_eq!(all["disk"], "vm1");
+    assert_eq!(all["backend"]["capacity"], 2048);
     assert_eq!((&vring["index"], &vring["reads"]), (&2.into(), &7.into()));
     assert_eq!(vring["latency"].as_array().unwrap().len(), 32);
 
     bench.state().stats_fail = true;
     assert!(said()["vrings"]["error"].is_string());
     let busy = bench.session.lock().unwrap();
-    assert!(said()["vrings"].is_null());
+    assert!(said()["vrings"].is_null() && said()["backend"].is_null());
     drop(busy);
     front.close();
+    assert!(said()["backend"].is_null());
 }
 
 #[test]
