@@ -29,19 +29,19 @@ bool pvblk_cache_mode(struct virtio_device *vdev)
 	return wce;
 }
 
-static void tell_device(struct pvblk_dev *dev, bool writeback)
+static void pvblk_tell_device(struct pvblk_dev *dev, bool writeback)
 {
 	lockdep_assert_held(&dev->cache_mutex);
 	virtio_cwrite8(dev->vdev, offsetof(struct virtio_blk_config, wce), writeback);
 }
 
-static bool flushes(struct pvblk_dev *dev)
+static bool pvblk_flushes(struct pvblk_dev *dev)
 {
 	return dev->disk->queue->limits.features & BLK_FEAT_WRITE_CACHE;
 }
 
 /* FREEZE: while no request is in flight; waits for those there are. */
-static int set_flushes(struct pvblk_dev *dev, bool on, bool freeze)
+static int pvblk_set_flushes(struct pvblk_dev *dev, bool on, bool freeze)
 {
 	struct request_queue *q = dev->disk->queue;
 	struct queue_limits lim;
@@ -58,19 +58,19 @@ static int set_flushes(struct pvblk_dev *dev, bool on, bool freeze)
 }
 
 /* The device caches nothing any more. */
-static int stop_flushing(struct pvblk_dev *dev)
+static int pvblk_stop_flushing(struct pvblk_dev *dev)
 {
 	struct request_queue *q = dev->disk->queue;
 	int err;
 
 	lockdep_assert_held(&dev->cache_mutex);
 	/* While root has flushes turned off (queue/write_cache), none would be sent. */
-	if (!flushes(dev) || !bdev_write_cache(dev->disk->part0))
+	if (!pvblk_flushes(dev) || !bdev_write_cache(dev->disk->part0))
 		return 0;
 	blk_mq_freeze_queue(q);
 	blk_mq_unfreeze_queue(q);
 	err = blkdev_issue_flush(dev->disk->part0);
-	return err ?: set_flushes(dev, false, true);
+	return err ?: pvblk_set_flushes(dev, false, true);
 }
 
 /**
@@ -88,11 +88,11 @@ int pvblk_cache_set(struct pvblk_dev *dev, bool writeback)
 
 	mutex_lock(&dev->cache_mutex);
 	if (writeback)
-		err = set_flushes(dev, true, true);
+		err = pvblk_set_flushes(dev, true, true);
 	if (!err) {
-		tell_device(dev, writeback);
+		pvblk_tell_device(dev, writeback);
 		if (!pvblk_cache_mode(dev->vdev))
-			err = stop_flushing(dev);
+			err = pvblk_stop_flushing(dev);
 	}
 	mutex_unlock(&dev->cache_mutex);
 	return err;
@@ -121,9 +121,10 @@ void pvblk_cache_restore(struct pvblk_dev *dev)
 {
 	mutex_lock(&dev->cache_mutex);
 	if (virtio_has_feature(dev->vdev, VIRTIO_BLK_F_CONFIG_WCE))
-		tell_device(dev, dev->cached);
+		pvblk_tell_device(dev, dev->cached);
 	/* Without a freeze, which would wait for what is quiesced. */
-	if (pvblk_cache_mode(dev->vdev) && !flushes(dev) && set_flushes(dev, true, false))
+	if (pvblk_cache_mode(dev->vdev) && !pvblk_flushes(dev) &&
+	    pvblk_set_flushes(dev, true, false))
 		dev_err(&dev->vdev->dev, "its cache cannot be flushed any more\n");
 	mutex_unlock(&dev->cache_mutex);
 }

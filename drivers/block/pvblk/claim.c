@@ -12,7 +12,7 @@
  *
  * Refusing in probe() instead of not matching would not do: the core would set
  * the FAILED status, and the device is to be usable by the other driver.  For a
- * probe that fails all the same see reset_after_probe().
+ * probe that fails all the same see pvblk_reset_after_probe().
  */
 #include "pvblk.h"
 
@@ -30,7 +30,7 @@ MODULE_PARM_DESC(claim, "Devices to take on loading: all, or names (virtio3 or, 
 /* Matches nothing, or every block device once claim=all. */
 struct virtio_device_id pvblk_id_table[2];
 
-static bool in_list(const char *list, const char *name)
+static bool pvblk_in_list(const char *list, const char *name)
 {
 	size_t len = strlen(name);
 	const char *p;
@@ -42,7 +42,7 @@ static bool in_list(const char *list, const char *name)
 	return false;
 }
 
-static bool is_block(struct device *d)
+static bool pvblk_is_block(struct device *d)
 {
 	return dev_to_virtio(d)->id.device == VIRTIO_ID_BLOCK;
 }
@@ -51,7 +51,7 @@ static bool is_block(struct device *d)
 static struct device *moving;
 
 /* Ours, moving, or to be claimed next; others are left as they are. */
-static bool is_our_concern(struct device *d)
+static bool pvblk_is_our_concern(struct device *d)
 {
 	return d->driver == OURS || d == READ_ONCE(moving) || pvblk_id_table[0].device;
 }
@@ -62,21 +62,21 @@ static bool is_our_concern(struct device *d)
  * queues may still be enabled, which are then not set up again.  So take that back.
  * Here the device is locked, and cannot go; afterwards it could.
  */
-static int reset_after_probe(struct notifier_block *nb, unsigned long action, void *data)
+static int pvblk_reset_after_probe(struct notifier_block *nb, unsigned long action, void *data)
 {
 	struct device *d = data;
 
-	if (action != BUS_NOTIFY_DRIVER_NOT_BOUND || !is_block(d))
+	if (action != BUS_NOTIFY_DRIVER_NOT_BOUND || !pvblk_is_block(d))
 		return NOTIFY_DONE;
-	if (is_our_concern(d) && pvblk_reset_bare(dev_to_virtio(d)))
+	if (pvblk_is_our_concern(d) && pvblk_reset_bare(dev_to_virtio(d)))
 		virtio_add_status(dev_to_virtio(d), VIRTIO_CONFIG_S_ACKNOWLEDGE);
 	return NOTIFY_DONE;
 }
 
-static struct notifier_block probe_nb = { .notifier_call = reset_after_probe };
+static struct notifier_block probe_nb = { .notifier_call = pvblk_reset_after_probe };
 
 /* What the other driver left where its probe had failed, our first try clears away. */
-static int attach(struct device_driver *drv, struct device *d)
+static int pvblk_attach(struct device_driver *drv, struct device *d)
 {
 	int err = device_driver_attach(drv, d);
 
@@ -85,26 +85,27 @@ static int attach(struct device_driver *drv, struct device *d)
 	return err;
 }
 
-static int claim_one(struct device *d, void *data)
+static int pvblk_claim_one(struct device *d, void *data)
 {
 	unsigned int *free = data;
 	int err;
 
-	if (!is_block(d) || d->driver)
+	if (!pvblk_is_block(d) || d->driver)
 		return 0;
-	if (!in_list(claim, dev_name(d)) && !(d->parent && in_list(claim, dev_name(d->parent))))
+	if (!pvblk_in_list(claim, dev_name(d)) &&
+	    !(d->parent && pvblk_in_list(claim, dev_name(d->parent))))
 		return 0;
 	++*free;
-	err = attach(OURS, d);
+	err = pvblk_attach(OURS, d);
 	if (err)
 		dev_warn(d, "virtio_pvblk could not take it: %d\n", err);
 	return 0;
 }
 
-static int claim_named(void)
+static int pvblk_claim_named(void)
 {
 	unsigned int free = 0;
-	int err = bus_for_each_dev(OURS->bus, NULL, &free, claim_one);
+	int err = bus_for_each_dev(OURS->bus, NULL, &free, pvblk_claim_one);
 
 	/* "none" is for a kernel's command line, to have what is configured undone. */
 	if (!err && !free && strcmp(claim, "none"))
@@ -115,7 +116,7 @@ static int claim_named(void)
 /*
  * One move at a time: between the look at whose a device is and the change of
  * its driver nobody else is to take or give it.  Nor is `bind` of the bus, which
- * does not ask us; therefore open_exclusively() looks at the disk it has.
+ * does not ask us; therefore pvblk_open_exclusively() looks at the disk it has.
  */
 static DEFINE_MUTEX(move_mutex);
 
@@ -130,7 +131,7 @@ struct exclusive {
 	int err;
 };
 
-static int open_exclusively(struct device *d, void *data)
+static int pvblk_open_exclusively(struct device *d, void *data)
 {
 	struct exclusive *c = data;
 	struct gendisk *disk;
@@ -156,11 +157,11 @@ static int open_exclusively(struct device *d, void *data)
 }
 
 /* Away from its driver, us or the other. */
-static int release_device(struct device *d, bool ours)
+static int pvblk_release_device(struct device *d, bool ours)
 {
 	struct exclusive c = { .ours = ours };
 
-	device_for_each_child(d, &c, open_exclusively);
+	device_for_each_child(d, &c, pvblk_open_exclusively);
 	if (!c.err)
 		device_release_driver(d);
 	/*
@@ -178,7 +179,7 @@ struct other {
 	struct device_driver *driver;
 };
 
-static int get_other(struct device_driver *drv, void *data)
+static int pvblk_get_other(struct device_driver *drv, void *data)
 {
 	struct other *o = data;
 
@@ -190,23 +191,23 @@ static int get_other(struct device_driver *drv, void *data)
 }
 
 /* Move a device; if the new driver does not want it, the old one has it back. */
-static int move(struct device *d, struct device_driver *from, struct device_driver *to)
+static int pvblk_move_dev(struct device *d, struct device_driver *from, struct device_driver *to)
 {
 	int err = 0;
 
 	if (from)
-		err = release_device(d, from == OURS);
+		err = pvblk_release_device(d, from == OURS);
 	if (err)
 		return err;
 	WRITE_ONCE(moving, d);
-	err = attach(to, d);
-	if (err && from && attach(from, d))
+	err = pvblk_attach(to, d);
+	if (err && from && pvblk_attach(from, d))
 		dev_warn(d, "no driver has it any more\n");
 	WRITE_ONCE(moving, NULL);
 	return err;
 }
 
-static struct device *find_block(struct device_driver *drv, const char *buf)
+static struct device *pvblk_find_block(struct device_driver *drv, const char *buf)
 {
 	struct device *d;
 	char name[32];
@@ -214,7 +215,7 @@ static struct device *find_block(struct device_driver *drv, const char *buf)
 	if (strscpy(name, buf, sizeof(name)) < 0)
 		return NULL;
 	d = bus_find_device_by_name(drv->bus, NULL, strim(name));
-	if (d && !is_block(d)) {
+	if (d && !pvblk_is_block(d)) {
 		put_device(d);
 		return NULL;
 	}
@@ -223,15 +224,15 @@ static struct device *find_block(struct device_driver *drv, const char *buf)
 
 static ssize_t take_store(struct device_driver *drv, const char *buf, size_t count)
 {
-	struct other o = { .device = find_block(drv, buf) };
+	struct other o = { .device = pvblk_find_block(drv, buf) };
 	int err = 0;
 
 	if (!o.device)
 		return -ENODEV;
 	mutex_lock(&move_mutex);
 	if (o.device->driver != drv) {
-		bus_for_each_drv(drv->bus, NULL, &o, get_other);
-		err = move(o.device, o.device->driver ? o.driver : NULL, drv);
+		bus_for_each_drv(drv->bus, NULL, &o, pvblk_get_other);
+		err = pvblk_move_dev(o.device, o.device->driver ? o.driver : NULL, drv);
 	}
 	mutex_unlock(&move_mutex);
 	if (o.driver)
@@ -243,15 +244,15 @@ static DRIVER_ATTR_WO(take);
 
 static ssize_t give_store(struct device_driver *drv, const char *buf, size_t count)
 {
-	struct other o = { .device = find_block(drv, buf) };
+	struct other o = { .device = pvblk_find_block(drv, buf) };
 	int err = -ENODEV;
 
 	if (!o.device)
 		return err;
 	mutex_lock(&move_mutex);
-	bus_for_each_drv(drv->bus, NULL, &o, get_other);
+	bus_for_each_drv(drv->bus, NULL, &o, pvblk_get_other);
 	if (o.device->driver == drv && o.driver)
-		err = move(o.device, drv, o.driver);
+		err = pvblk_move_dev(o.device, drv, o.driver);
 	mutex_unlock(&move_mutex);
 	if (o.driver)
 		module_put(o.driver->owner);
@@ -266,7 +267,7 @@ static int pvblk_claim_devices(void)
 	if (!claim)
 		return 0;
 	if (strcmp(claim, "all"))
-		return claim_named();
+		return pvblk_claim_named();
 	pvblk_id_table[0] = (struct virtio_device_id){ VIRTIO_ID_BLOCK, VIRTIO_DEV_ANY_ID };
 	return driver_attach(OURS);
 }

@@ -50,7 +50,7 @@ void pvblk_disk_module_exit(void)
 	ida_destroy(&pvblk_ida);
 }
 
-static void update_capacity(struct pvblk_dev *dev, bool resize)
+static void pvblk_update_capacity(struct pvblk_dev *dev, bool resize)
 {
 	unsigned int bs = queue_logical_block_size(dev->disk->queue);
 	char size2[10], size10[10];
@@ -71,7 +71,7 @@ static void update_capacity(struct pvblk_dev *dev, bool resize)
 
 void pvblk_config_work(struct work_struct *work)
 {
-	update_capacity(container_of(work, struct pvblk_dev, config_work), true);
+	pvblk_update_capacity(container_of(work, struct pvblk_dev, config_work), true);
 }
 
 /**
@@ -150,7 +150,7 @@ const struct block_device_operations pvblk_fops = {
  * a stack trace.  It is not for us to try the next: virtio_blk may want it later, and
  * would fail then.
  */
-static int check_name(const char *name, struct gendisk *mine)
+static int pvblk_check_name(const char *name, struct gendisk *mine)
 {
 	struct device *other;
 
@@ -178,7 +178,7 @@ int pvblk_name_check(struct gendisk *old)
 
 	if (index < 0)
 		return index;
-	err = pvblk_disk_name(index, name, sizeof(name)) ?: check_name(name, old);
+	err = pvblk_disk_name(index, name, sizeof(name)) ?: pvblk_check_name(name, old);
 	pvblk_index_put(index);
 	return err;
 }
@@ -241,7 +241,7 @@ int pvblk_disk_alloc(struct pvblk_dev *dev)
 
 	err = pvblk_disk_name(dev->index, disk->disk_name, DISK_NAME_LEN);
 	if (!err)
-		err = check_name(disk->disk_name, disk);
+		err = pvblk_check_name(disk->disk_name, disk);
 	if (err) {
 		put_disk(disk);
 		return err;
@@ -254,6 +254,6 @@ int pvblk_disk_alloc(struct pvblk_dev *dev)
 	dev->disk = disk;
 	if (virtio_has_feature(dev->vdev, VIRTIO_BLK_F_RO))
 		set_disk_ro(disk, true);
-	update_capacity(dev, false);
+	pvblk_update_capacity(dev, false);
 	return 0;
 }

@@ -7,27 +7,27 @@
 #define CONFIG_AT(field)	offsetof(struct virtio_blk_config, field)
 
 /* Fields of the configuration, valid as long as @feature is negotiated. */
-static u32 read32(struct virtio_device *vdev, unsigned int feature, unsigned int offset,
-		  u32 fallback)
+static u32 pvblk_read32(struct virtio_device *vdev, unsigned int feature, unsigned int offset,
+			u32 fallback)
 {
 	return virtio_has_feature(vdev, feature) ? virtio_cread32(vdev, offset) : fallback;
 }
 
-static u16 read16(struct virtio_device *vdev, unsigned int feature, unsigned int offset)
+static u16 pvblk_read16(struct virtio_device *vdev, unsigned int feature, unsigned int offset)
 {
 	return virtio_has_feature(vdev, feature) ? virtio_cread16(vdev, offset) : 0;
 }
 
-static u8 read8(struct virtio_device *vdev, unsigned int feature, unsigned int offset)
+static u8 pvblk_read8(struct virtio_device *vdev, unsigned int feature, unsigned int offset)
 {
 	return virtio_has_feature(vdev, feature) ? virtio_cread8(vdev, offset) : 0;
 }
 
-static void read_segments(struct virtio_device *vdev, unsigned int ring_size,
-			  struct queue_limits *lim)
+static void pvblk_read_segments(struct virtio_device *vdev, unsigned int ring_size,
+				struct queue_limits *lim)
 {
-	unsigned int segs = read32(vdev, VIRTIO_BLK_F_SEG_MAX, CONFIG_AT(seg_max), 1);
-	u32 size = read32(vdev, VIRTIO_BLK_F_SIZE_MAX, CONFIG_AT(size_max), U32_MAX);
+	unsigned int segs = pvblk_read32(vdev, VIRTIO_BLK_F_SEG_MAX, CONFIG_AT(seg_max), 1);
+	u32 size = pvblk_read32(vdev, VIRTIO_BLK_F_SIZE_MAX, CONFIG_AT(size_max), U32_MAX);
 	size_t dma = virtio_max_dma_size(vdev);
 
 	/*
@@ -40,43 +40,44 @@ static void read_segments(struct virtio_device *vdev, unsigned int ring_size,
 	lim->max_hw_sectors = UINT_MAX;
 }
 
-static void read_topology(struct virtio_device *vdev, struct queue_limits *lim)
+static void pvblk_read_topology(struct virtio_device *vdev, struct queue_limits *lim)
 {
 	const int f = VIRTIO_BLK_F_TOPOLOGY;
-	u32 bs = read32(vdev, VIRTIO_BLK_F_BLK_SIZE, CONFIG_AT(blk_size), SECTOR_SIZE);
-	u8 exp = read8(vdev, f, CONFIG_AT(physical_block_exp));
+	u32 bs = pvblk_read32(vdev, VIRTIO_BLK_F_BLK_SIZE, CONFIG_AT(blk_size), SECTOR_SIZE);
+	u8 exp = pvblk_read8(vdev, f, CONFIG_AT(physical_block_exp));
 
 	/* The block layer refuses a size that is none. */
 	lim->logical_block_size = bs;
 	if (exp && exp < 16)
 		lim->physical_block_size = bs << exp;
-	lim->alignment_offset = bs * read8(vdev, f, CONFIG_AT(alignment_offset));
-	lim->io_min = bs * read16(vdev, f, CONFIG_AT(min_io_size));
-	lim->io_opt = bs * read32(vdev, f, CONFIG_AT(opt_io_size), 0);
+	lim->alignment_offset = bs * pvblk_read8(vdev, f, CONFIG_AT(alignment_offset));
+	lim->io_min = bs * pvblk_read16(vdev, f, CONFIG_AT(min_io_size));
+	lim->io_opt = bs * pvblk_read32(vdev, f, CONFIG_AT(opt_io_size), 0);
 }
 
 /*
  * The block layer has one set of limits for discard and secure erase, so where
  * the device has both, the smaller ones count.
  */
-static int read_discard(struct virtio_device *vdev, struct queue_limits *lim)
+static int pvblk_read_discard(struct virtio_device *vdev, struct queue_limits *lim)
 {
 	u32 segs = 0, granularity = 0;
 
 	if (virtio_has_feature(vdev, VIRTIO_BLK_F_DISCARD)) {
-		u32 max = read32(vdev, VIRTIO_BLK_F_DISCARD, CONFIG_AT(max_discard_sectors), 0);
+		u32 max = pvblk_read32(vdev, VIRTIO_BLK_F_DISCARD,
+				       CONFIG_AT(max_discard_sectors), 0);
 
 		lim->max_hw_discard_sectors = max ?: UINT_MAX;
-		segs = read32(vdev, VIRTIO_BLK_F_DISCARD, CONFIG_AT(max_discard_seg), 0);
-		granularity = read32(vdev, VIRTIO_BLK_F_DISCARD,
-				     CONFIG_AT(discard_sector_alignment), 0);
+		segs = pvblk_read32(vdev, VIRTIO_BLK_F_DISCARD, CONFIG_AT(max_discard_seg), 0);
+		granularity = pvblk_read32(vdev, VIRTIO_BLK_F_DISCARD,
+					   CONFIG_AT(discard_sector_alignment), 0);
 	}
 
 	if (virtio_has_feature(vdev, VIRTIO_BLK_F_SECURE_ERASE)) {
 		const int f = VIRTIO_BLK_F_SECURE_ERASE;
-		u32 max = read32(vdev, f, CONFIG_AT(max_secure_erase_sectors), 0);
-		u32 max_seg = read32(vdev, f, CONFIG_AT(max_secure_erase_seg), 0);
-		u32 align = read32(vdev, f, CONFIG_AT(secure_erase_sector_alignment), 0);
+		u32 max = pvblk_read32(vdev, f, CONFIG_AT(max_secure_erase_sectors), 0);
+		u32 max_seg = pvblk_read32(vdev, f, CONFIG_AT(max_secure_erase_seg), 0);
+		u32 align = pvblk_read32(vdev, f, CONFIG_AT(secure_erase_sector_alignment), 0);
 
 		if (!max || !max_seg || !align) {
 			dev_err(&vdev->dev, "secure erase is offered with a limit of zero\n");
@@ -109,21 +110,21 @@ static int read_discard(struct virtio_device *vdev, struct queue_limits *lim)
 int pvblk_read_limits(struct virtio_device *vdev, unsigned int ring_size,
 		      struct queue_limits *lim)
 {
-	read_segments(vdev, ring_size, lim);
+	pvblk_read_segments(vdev, ring_size, lim);
 	/* The block layer would refuse it too, but with a warning. */
 	if (lim->max_segment_size < PAGE_SIZE) {
 		dev_err(&vdev->dev, "segments of %u bytes at most are less than a page\n",
 			lim->max_segment_size);
 		return -EINVAL;
 	}
-	read_topology(vdev, lim);
+	pvblk_read_topology(vdev, lim);
 	if (virtio_has_feature(vdev, VIRTIO_BLK_F_WRITE_ZEROES)) {
-		u32 max = read32(vdev, VIRTIO_BLK_F_WRITE_ZEROES,
-				 CONFIG_AT(max_write_zeroes_sectors), 0);
+		u32 max = pvblk_read32(vdev, VIRTIO_BLK_F_WRITE_ZEROES,
+				       CONFIG_AT(max_write_zeroes_sectors), 0);
 
 		lim->max_write_zeroes_sectors = max ?: UINT_MAX;
 	}
 	if (pvblk_cache_mode(vdev))
 		lim->features |= BLK_FEAT_WRITE_CACHE;
-	return read_discard(vdev, lim);
+	return pvblk_read_discard(vdev, lim);
 }

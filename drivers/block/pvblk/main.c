@@ -41,7 +41,7 @@ static enum virtio_poll_mode default_mode;
  * One for each CPU, and those for IOPOLL besides.  If the device has fewer, the
  * others share what IOPOLL leaves, at least one.
  */
-static int count_queues(struct pvblk_dev *dev)
+static int pvblk_count_queues(struct pvblk_dev *dev)
 {
 	unsigned int n, poll;
 	u16 offered = 1;
@@ -61,9 +61,9 @@ static int count_queues(struct pvblk_dev *dev)
 	return n;
 }
 
-static int alloc_vqs(struct pvblk_dev *dev)
+static int pvblk_alloc_vqs(struct pvblk_dev *dev)
 {
-	int n = count_queues(dev);
+	int n = pvblk_count_queues(dev);
 	unsigned int i;
 
 	if (n < 0)
@@ -87,7 +87,7 @@ static int alloc_vqs(struct pvblk_dev *dev)
 }
 
 /* What interrupts queued, once there are none any more. */
-static void cancel_reaps(struct pvblk_dev *dev)
+static void pvblk_cancel_reaps(struct pvblk_dev *dev)
 {
 	unsigned int i;
 
@@ -102,7 +102,7 @@ static void cancel_reaps(struct pvblk_dev *dev)
  * for good.  The vectors of MSI-X are the device's (for vDPA, of the function that it is
  * a part of), and need no such guard; a line that is shared does.
  */
-static void bear_stray_interrupts(struct virtio_device *vdev)
+static void pvblk_bear_stray_interrupts(struct virtio_device *vdev)
 {
 	struct device *parent = vdev->dev.parent;
 	int i, irq;
@@ -115,7 +115,7 @@ static void bear_stray_interrupts(struct virtio_device *vdev)
 }
 
 /* At probe and again after the device was reset (restore). */
-static int find_vqs(struct pvblk_dev *dev)
+static int pvblk_find_vqs(struct pvblk_dev *dev)
 {
 	struct irq_affinity desc = {};
 	struct virtqueue_info *info;
@@ -133,7 +133,7 @@ static int find_vqs(struct pvblk_dev *dev)
 	}
 	err = virtio_find_vqs(dev->vdev, dev->nr_vqs, vqs, info, &desc);
 	if (err) {
-		cancel_reaps(dev);
+		pvblk_cancel_reaps(dev);
 		goto out;
 	}
 	for (i = 0; i < dev->nr_vqs; i++) {
@@ -142,7 +142,7 @@ static int find_vqs(struct pvblk_dev *dev)
 		virtio_poll_ring(&vq->q, vqs[i]);
 		vq->answered = jiffies;
 	}
-	bear_stray_interrupts(dev->vdev);
+	pvblk_bear_stray_interrupts(dev->vdev);
 out:
 	kfree(vqs);
 	kfree(info);
@@ -193,7 +193,7 @@ bool pvblk_reset(struct virtio_device *vdev)
 }
 
 /* Nobody else gives it back to a device that read as gone, see pvblk_reset(). */
-static void allow_dma(struct virtio_device *vdev)
+static void pvblk_allow_dma(struct virtio_device *vdev)
 {
 	struct device *parent = vdev->dev.parent;
 
@@ -235,7 +235,7 @@ static void pvblk_release_rings(struct pvblk_dev *dev)
  * End what probe and restore began.  The reset comes before the rings go: until then
  * an interrupt may turn to them.
  */
-static void take_down(struct pvblk_dev *dev)
+static void pvblk_take_down(struct pvblk_dev *dev)
 {
 	/* There are none after a suspend, nor if it failed to come back from one. */
 	bool rings = dev->vqs[0].q.vq;
@@ -249,12 +249,12 @@ static void take_down(struct pvblk_dev *dev)
 	pvblk_release_rings(dev);
 	if (rings)
 		dev->vdev->config->del_vqs(dev->vdev);
-	cancel_reaps(dev);
+	pvblk_cancel_reaps(dev);
 	for (i = 0; i < dev->nr_vqs; i++)
 		dev->vqs[i].q.vq = NULL;
 }
 
-static int alloc_tags(struct pvblk_dev *dev)
+static int pvblk_alloc_tags(struct pvblk_dev *dev)
 {
 	struct blk_mq_tag_set *set = &dev->tag_set;
 	unsigned int depth = pvblk_ring_size(dev);
@@ -286,11 +286,11 @@ static int alloc_tags(struct pvblk_dev *dev)
 }
 
 /* Tags, and a disk that is open to everybody; the caller takes down what there is. */
-static int make_disk(struct pvblk_dev *dev)
+static int pvblk_make_disk(struct pvblk_dev *dev)
 {
 	int err;
 
-	err = alloc_tags(dev);
+	err = pvblk_alloc_tags(dev);
 	if (!err)
 		err = pvblk_disk_alloc(dev);
 	if (err)
@@ -320,24 +320,24 @@ static int pvblk_probe(struct virtio_device *vdev)
 	dev->poll.mode = default_mode;
 	dev->poll.max_us = min(poll_max_us, VIRTIO_POLL_MAX_US);
 	vdev->priv = dev;
-	allow_dma(vdev);
+	pvblk_allow_dma(vdev);
 
 	dev->index = pvblk_index_get();
 	if (dev->index < 0) {
 		err = dev->index;
 		goto free_dev;
 	}
-	err = alloc_vqs(dev);
+	err = pvblk_alloc_vqs(dev);
 	if (err)
 		goto put_index;
-	err = find_vqs(dev);
+	err = pvblk_find_vqs(dev);
 	if (err)
 		goto free_vqs;
-	err = make_disk(dev);
+	err = pvblk_make_disk(dev);
 	if (!err)
 		return 0;
 
-	take_down(dev);
+	pvblk_take_down(dev);
 	/* Never added, so it does not call .free_disk. */
 	if (dev->disk)
 		put_disk(dev->disk);
@@ -352,7 +352,7 @@ free_dev:
 	return err;
 }
 
-static bool device_broken(struct pvblk_dev *dev)
+static bool pvblk_device_broken(struct pvblk_dev *dev)
 {
 	struct virtqueue *vq = dev->vqs[0].q.vq;
 
@@ -368,7 +368,7 @@ static void pvblk_remove(struct virtio_device *vdev)
 	WRITE_ONCE(dev->removing, true);
 	flush_work(&dev->config_work);
 	/* Pulled out: nothing will be answered. */
-	if (device_broken(dev))
+	if (pvblk_device_broken(dev))
 		queue_work(system_long_wq, &dev->fail_work);
 	/* Not resumed: what came since waits, and nothing will start it. */
 	if (dev->suspended) {
@@ -379,7 +379,7 @@ static void pvblk_remove(struct virtio_device *vdev)
 	del_gendisk(dev->disk);
 
 	mutex_lock(&dev->vdev_mutex);
-	take_down(dev);
+	pvblk_take_down(dev);
 	blk_mq_free_tag_set(&dev->tag_set);
 	dev->vdev = NULL;
 	mutex_unlock(&dev->vdev_mutex);
@@ -397,7 +397,7 @@ static void pvblk_config_changed(struct virtio_device *vdev)
 
 #ifdef CONFIG_PM_SLEEP
 /* Whose tasks, frozen before us, do not look for themselves any more. */
-static void look_for_iopoll(struct pvblk_dev *dev)
+static void pvblk_look_for_iopoll(struct pvblk_dev *dev)
 {
 	unsigned int i;
 
@@ -410,7 +410,7 @@ static void look_for_iopoll(struct pvblk_dev *dev)
  * Wait for what is in flight; let what comes wait.  A device that does not answer
  * must not hang the whole system's suspend.
  */
-static bool quiesce(struct pvblk_dev *dev)
+static bool pvblk_quiesce(struct pvblk_dev *dev)
 {
 	struct request_queue *q = dev->disk->queue;
 	unsigned long end = jiffies + q->rq_timeout;
@@ -420,7 +420,7 @@ static bool quiesce(struct pvblk_dev *dev)
 	do {
 		left = blk_mq_freeze_queue_wait_timeout(q, HZ / 20);
 		if (!left)
-			look_for_iopoll(dev);
+			pvblk_look_for_iopoll(dev);
 	} while (!left && time_before(jiffies, end));
 	/* While nothing can come: whoever still dispatches must find nothing to. */
 	if (left)
@@ -436,14 +436,14 @@ static int pvblk_freeze(struct virtio_device *vdev)
 	/* The last resume did not get as far as pvblk_restore(). */
 	if (dev->suspended)
 		return 0;
-	if (!quiesce(dev)) {
+	if (!pvblk_quiesce(dev)) {
 		dev_err(&vdev->dev, "requests are not answered, so it cannot be suspended\n");
 		return -EBUSY;
 	}
 
 	flush_work(&dev->config_work);
 	pvblk_cache_save(dev);
-	take_down(dev);
+	pvblk_take_down(dev);
 	dev->suspended = true;
 	return 0;
 }
@@ -453,7 +453,7 @@ static int pvblk_restore(struct virtio_device *vdev)
 	struct pvblk_dev *dev = vdev->priv;
 	int err;
 
-	err = find_vqs(dev);
+	err = pvblk_find_vqs(dev);
 	if (!err) {
 		virtio_device_ready(vdev);
 		pvblk_cache_restore(dev);

@@ -13,7 +13,7 @@
 
 #include <trace/events/virtio_pvblk.h>
 
-static int add_request(struct pvblk_vq *vq, struct request *req)
+static int pvblk_add_request(struct pvblk_vq *vq, struct request *req)
 {
 	struct pvblk_req *r = blk_mq_rq_to_pdu(req);
 	struct scatterlist hdr, status, *sgs[3];
@@ -41,7 +41,7 @@ static int add_request(struct pvblk_vq *vq, struct request *req)
 }
 
 /* Whether to kick, once the lock is dropped; counts either way. */
-static bool kick_prepare(struct pvblk_vq *vq)
+static bool pvblk_kick_prepare(struct pvblk_vq *vq)
 {
 	bool kick = virtqueue_kick_prepare(vq->q.vq);
 
@@ -59,7 +59,7 @@ static bool kick_prepare(struct pvblk_vq *vq)
  * it takes longer.  The caller has kept bottom halves off since it took the lock: until
  * the thread is woken nothing polls the queue, so no softirq may run in between.
  */
-static void tell(struct pvblk_vq *vq, bool kick, struct task_struct *wake)
+static void pvblk_queue_tell(struct pvblk_vq *vq, bool kick, struct task_struct *wake)
 {
 	if (kick)
 		virtqueue_notify(vq->q.vq);
@@ -68,7 +68,7 @@ static void tell(struct pvblk_vq *vq, bool kick, struct task_struct *wake)
 }
 
 /* What to tell the block layer when the ring did not take a request. */
-static blk_status_t add_failed(struct pvblk_vq *vq, int err)
+static blk_status_t pvblk_add_failed(struct pvblk_vq *vq, int err)
 {
 	/*
 	 * Only a queue with requests in flight will be restarted by a
@@ -103,15 +103,15 @@ static blk_status_t pvblk_queue_rq(struct blk_mq_hw_ctx *hctx,
 
 	local_bh_disable();
 	spin_lock(&vq->q.lock);
-	err = add_request(vq, req);
+	err = pvblk_add_request(vq, req);
 	if (unlikely(err))
-		status = add_failed(vq, err);
+		status = pvblk_add_failed(vq, err);
 	else
 		wake = pvblk_watch(vq);
 	if (bd->last || err)
-		kick = kick_prepare(vq);
+		kick = pvblk_kick_prepare(vq);
 	spin_unlock(&vq->q.lock);
-	tell(vq, kick, wake);
+	pvblk_queue_tell(vq, kick, wake);
 	local_bh_enable();
 	if (unlikely(err))
 		pvblk_unprep(req);
@@ -131,14 +131,14 @@ static void pvblk_commit_rqs(struct blk_mq_hw_ctx *hctx)
 
 	spin_lock_bh(&vq->q.lock);
 	if (vq->q.inflight)
-		kick = kick_prepare(vq);
+		kick = pvblk_kick_prepare(vq);
 	spin_unlock_bh(&vq->q.lock);
 	if (kick)
 		virtqueue_notify(vq->q.vq);
 }
 
 /* A plug's worth of requests for one queue: one lock, at most one kick. */
-static void submit_list(struct pvblk_vq *vq, struct rq_list *list)
+static void pvblk_submit_list(struct pvblk_vq *vq, struct rq_list *list)
 {
 	struct task_struct *wake = NULL;
 	struct rq_list refused = {};
@@ -151,14 +151,14 @@ static void submit_list(struct pvblk_vq *vq, struct rq_list *list)
 	local_bh_disable();
 	spin_lock(&vq->q.lock);
 	while ((req = rq_list_pop(list))) {
-		if (unlikely(add_request(vq, req)))
+		if (unlikely(pvblk_add_request(vq, req)))
 			rq_list_add_tail(&refused, req);
 	}
 	if (vq->q.inflight)
 		wake = pvblk_watch(vq);
-	kick = kick_prepare(vq);
+	kick = pvblk_kick_prepare(vq);
 	spin_unlock(&vq->q.lock);
-	tell(vq, kick, wake);
+	pvblk_queue_tell(vq, kick, wake);
 	local_bh_enable();
 	/* They come back one by one through .queue_rq, which tells errors apart. */
 	while ((req = rq_list_pop(&refused))) {
@@ -177,7 +177,7 @@ static void pvblk_queue_rqs(struct rq_list *rqlist)
 		struct pvblk_vq *this = pvblk_hctx_vq(req->mq_hctx);
 
 		if (vq && vq != this)
-			submit_list(vq, &batch);
+			pvblk_submit_list(vq, &batch);
 		vq = this;
 		if (pvblk_prep(vq->dev, req) == BLK_STS_OK)
 			rq_list_add_tail(&batch, req);
@@ -185,12 +185,12 @@ static void pvblk_queue_rqs(struct rq_list *rqlist)
 			rq_list_add_tail(&rest, req);
 	}
 	if (vq)
-		submit_list(vq, &batch);
+		pvblk_submit_list(vq, &batch);
 	*rqlist = rest;
 }
 
 /* The ring bounds how many there can be; with nothing in flight there may be no ring. */
-static unsigned int collect(struct pvblk_vq *vq, struct rq_list *done)
+static unsigned int pvblk_queue_collect(struct pvblk_vq *vq, struct rq_list *done)
 {
 	unsigned int len, n = 0;
 	struct pvblk_req *r;
@@ -219,7 +219,7 @@ static unsigned int collect(struct pvblk_vq *vq, struct rq_list *done)
  * that come in while the bit is set, as its owner may be late: another dispatcher
  * may have gone on with what the first start found.
  */
-static struct io_comp_batch *restart(struct pvblk_vq *vq, struct io_comp_batch *iob)
+static struct io_comp_batch *pvblk_queue_restart(struct pvblk_vq *vq, struct io_comp_batch *iob)
 {
 	if (likely(!vq->stopped))
 		return test_bit(BLK_MQ_S_SCHED_RESTART, &vq->hctx->state) ? NULL : iob;
@@ -237,12 +237,12 @@ static unsigned int pvblk_look(struct pvblk_vq *vq, struct pvblk_done *done, boo
 	unsigned int n;
 
 	lockdep_assert_held(&vq->q.lock);
-	n = collect(vq, &done->list);
+	n = pvblk_queue_collect(vq, &done->list);
 	if (n) {
 		WRITE_ONCE(vq->answered, jiffies);
 		if (!vq->iopoll)
 			virtio_poll_answered(&vq->q, polled);
-		done->batch = restart(vq, done->batch);
+		done->batch = pvblk_queue_restart(vq, done->batch);
 	}
 	return n;
 }
@@ -347,7 +347,7 @@ int pvblk_iopoll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *iob)
  * Look for a late request, as an interrupt or a poller may have been lost.  Returns
  * whether it was fault injection that swallowed its completion.
  */
-static bool look_for_late(struct pvblk_vq *vq, struct pvblk_req *r)
+static bool pvblk_look_for_late(struct pvblk_vq *vq, struct pvblk_req *r)
 {
 	struct pvblk_done done = PVBLK_DONE(done);
 	bool lost;
@@ -364,7 +364,7 @@ static bool look_for_late(struct pvblk_vq *vq, struct pvblk_req *r)
 	return lost;
 }
 
-static void count_timeout(struct pvblk_vq *vq)
+static void pvblk_count_timeout(struct pvblk_vq *vq)
 {
 	spin_lock_bh(&vq->q.lock);
 	vq->stats.timeouts++;
@@ -375,7 +375,7 @@ static void count_timeout(struct pvblk_vq *vq)
 #define PVBLK_REMOVAL_WAITS	20
 
 /* Not a word for as long as a request may take: a late one may only be one of many. */
-static bool is_silent(struct pvblk_dev *dev)
+static bool pvblk_is_silent(struct pvblk_dev *dev)
 {
 	unsigned int i, limit = dev->disk->queue->rq_timeout;
 
@@ -386,9 +386,9 @@ static bool is_silent(struct pvblk_dev *dev)
 }
 
 /* A request that is lost, while others are answered, is not to hold up removal for ever. */
-static bool is_given_up(struct pvblk_dev *dev, struct pvblk_req *r)
+static bool pvblk_is_given_up(struct pvblk_dev *dev, struct pvblk_req *r)
 {
-	return is_silent(dev) || ++r->late > PVBLK_REMOVAL_WAITS;
+	return pvblk_is_silent(dev) || ++r->late > PVBLK_REMOVAL_WAITS;
 }
 
 /*
@@ -405,15 +405,16 @@ static enum blk_eh_timer_return pvblk_timeout(struct request *req)
 	struct pvblk_req *r = blk_mq_rq_to_pdu(req);
 	struct pvblk_dev *dev = vq->dev;
 
-	if (look_for_late(vq, r)) {
+	if (pvblk_look_for_late(vq, r)) {
 		pvblk_complete(req);
 		return BLK_EH_DONE;
 	}
 	/* Our caller holds a reference, so this is still the same request. */
 	if (blk_mq_rq_state(req) != MQ_RQ_IN_FLIGHT)
 		return BLK_EH_DONE;
-	count_timeout(vq);
-	if (virtqueue_is_broken(vq->q.vq) || (READ_ONCE(dev->removing) && is_given_up(dev, r))) {
+	pvblk_count_timeout(vq);
+	if (virtqueue_is_broken(vq->q.vq) ||
+	    (READ_ONCE(dev->removing) && pvblk_is_given_up(dev, r))) {
 		queue_work(system_long_wq, &dev->fail_work);
 		return BLK_EH_RESET_TIMER;
 	}
@@ -448,14 +449,14 @@ void pvblk_fail_work(struct work_struct *work)
 
 		local_bh_disable();
 		spin_lock(&vq->q.lock);
-		collect(vq, &done.list);
+		pvblk_queue_collect(vq, &done.list);
 		while ((r = virtqueue_detach_unused_buf(vq->q.vq))) {
 			r->status = VIRTIO_BLK_S_IOERR;
 			rq_list_add_tail(&done.list, blk_mq_rq_from_pdu(r));
 			vq->q.inflight--;
 			vq->stats.completed++;
 		}
-		restart(vq, NULL);
+		pvblk_queue_restart(vq, NULL);
 		spin_unlock(&vq->q.lock);
 		pvblk_finish(&done);
 		local_bh_enable();

@@ -23,7 +23,7 @@ blk_status_t pvblk_status(u8 status)
  * Discard, write zeroes and secure erase carry their ranges as data.  One range,
  * the common case, lives in the request; more are allocated.
  */
-static blk_status_t prep_ranges(struct request *req, u32 flags)
+static blk_status_t pvblk_prep_ranges(struct request *req, u32 flags)
 {
 	struct pvblk_req *r = blk_mq_rq_to_pdu(req);
 	struct virtio_blk_discard_write_zeroes *range = &r->range;
@@ -59,7 +59,7 @@ static blk_status_t prep_ranges(struct request *req, u32 flags)
 	return BLK_STS_OK;
 }
 
-static void free_ranges(struct request *req)
+static void pvblk_free_ranges(struct request *req)
 {
 	struct pvblk_req *r = blk_mq_rq_to_pdu(req);
 	void *range;
@@ -72,7 +72,7 @@ static void free_ranges(struct request *req)
 	req->rq_flags &= ~RQF_SPECIAL_PAYLOAD;
 }
 
-static blk_status_t prep_header(struct pvblk_dev *dev, struct request *req)
+static blk_status_t pvblk_prep_header(struct pvblk_dev *dev, struct request *req)
 {
 	struct pvblk_req *r = blk_mq_rq_to_pdu(req);
 	blk_status_t status = BLK_STS_OK;
@@ -93,16 +93,16 @@ static blk_status_t prep_header(struct pvblk_dev *dev, struct request *req)
 		break;
 	case REQ_OP_DISCARD:
 		type = VIRTIO_BLK_T_DISCARD;
-		status = prep_ranges(req, 0);
+		status = pvblk_prep_ranges(req, 0);
 		break;
 	case REQ_OP_SECURE_ERASE:
 		type = VIRTIO_BLK_T_SECURE_ERASE;
-		status = prep_ranges(req, 0);
+		status = pvblk_prep_ranges(req, 0);
 		break;
 	case REQ_OP_WRITE_ZEROES:
 		type = VIRTIO_BLK_T_WRITE_ZEROES;
-		status = prep_ranges(req, req->cmd_flags & REQ_NOUNMAP ? 0 :
-				     VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP);
+		status = pvblk_prep_ranges(req, req->cmd_flags & REQ_NOUNMAP ? 0 :
+					   VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP);
 		break;
 	case REQ_OP_DRV_IN:
 		/* pvblk_get_id() is the only one to send these. */
@@ -134,7 +134,7 @@ blk_status_t pvblk_prep(struct pvblk_dev *dev, struct request *req)
 	if (unlikely(READ_ONCE(dev->dead)))
 		return BLK_STS_IOERR;
 
-	status = prep_header(dev, req);
+	status = pvblk_prep_header(dev, req);
 	if (unlikely(status))
 		return status;
 
@@ -148,7 +148,7 @@ blk_status_t pvblk_prep(struct pvblk_dev *dev, struct request *req)
 	if (segs) {
 		r->table.sgl = r->sg;
 		if (unlikely(sg_alloc_table_chained(&r->table, segs, r->sg, PVBLK_INLINE_SG))) {
-			free_ranges(req);
+			pvblk_free_ranges(req);
 			return BLK_STS_RESOURCE;
 		}
 		r->table.nents = blk_rq_map_sg(req->q, req, r->table.sgl);
@@ -168,7 +168,7 @@ void pvblk_unprep(struct request *req)
 
 	if (blk_rq_nr_phys_segments(req))
 		sg_free_table_chained(&r->table, PVBLK_INLINE_SG);
-	free_ranges(req);
+	pvblk_free_ranges(req);
 }
 
 /* .complete: also where a completion sent to another CPU ends up */
@@ -180,7 +180,7 @@ void pvblk_complete(struct request *req)
 	blk_mq_end_request(req, pvblk_status(r->status));
 }
 
-static void complete_batch(struct io_comp_batch *iob)
+static void pvblk_complete_batch(struct io_comp_batch *iob)
 {
 	struct request *req;
 
@@ -208,7 +208,7 @@ void pvblk_complete_list(struct rq_list *done, struct io_comp_batch *iob)
 
 		trace_virtio_pvblk_complete(req, r->status);
 		if (!blk_mq_complete_request_remote(req) &&
-		    !blk_mq_add_to_batch(req, iob, error, complete_batch))
+		    !blk_mq_add_to_batch(req, iob, error, pvblk_complete_batch))
 			pvblk_complete(req);
 	}
 }

@@ -61,7 +61,7 @@ static struct attribute *disk_attrs[] = {
 	NULL,
 };
 
-static umode_t disk_attr_mode(struct kobject *kobj, struct attribute *a, int n)
+static umode_t pvblk_disk_attr_mode(struct kobject *kobj, struct attribute *a, int n)
 {
 	struct pvblk_dev *dev = to_pvblk(kobj_to_dev(kobj));
 
@@ -73,7 +73,7 @@ static umode_t disk_attr_mode(struct kobject *kobj, struct attribute *a, int n)
 
 static const struct attribute_group disk_group = {
 	.attrs = disk_attrs,
-	.is_visible = disk_attr_mode,
+	.is_visible = pvblk_disk_attr_mode,
 };
 
 static ssize_t mode_show(struct device *d, struct device_attribute *attr, char *buf)
@@ -82,7 +82,7 @@ static ssize_t mode_show(struct device *d, struct device_attribute *attr, char *
 }
 
 /* What was learned was learned for another mode, or another limit. */
-static void forget(struct pvblk_dev *dev)
+static void pvblk_forget(struct pvblk_dev *dev)
 {
 	unsigned int i;
 
@@ -99,7 +99,7 @@ static ssize_t mode_store(struct device *d, struct device_attribute *attr,
 	if (m < 0)
 		return m;
 	WRITE_ONCE(to_pvblk(d)->poll.mode, m);
-	forget(to_pvblk(d));
+	pvblk_forget(to_pvblk(d));
 	return count;
 }
 static DEVICE_ATTR_RW(mode);
@@ -120,7 +120,7 @@ static ssize_t poll_max_us_store(struct device *d, struct device_attribute *attr
 	if (us > VIRTIO_POLL_MAX_US)
 		return -ERANGE;
 	WRITE_ONCE(to_pvblk(d)->poll.max_us, us);
-	forget(to_pvblk(d));
+	pvblk_forget(to_pvblk(d));
 	return count;
 }
 static DEVICE_ATTR_RW(poll_max_us);

@@ -31,7 +31,7 @@
  * io_uring too.  Most mean an allocation or a mutex by it; nbd means a socket,
  * and of the disks of that name nvme-tcp does.
  */
-static bool sleeps_for_io(struct block_device *bdev)
+static bool vblk_sleeps_for_io(struct block_device *bdev)
 {
 	return bdev->bd_disk->major == NBD_MAJOR ||
 	       (!strncmp(bdev->bd_disk->disk_name, "nvme", 4) &&
@@ -39,31 +39,31 @@ static bool sleeps_for_io(struct block_device *bdev)
 }
 
 /* A loop device does its I/O for the cgroup that it finds in a request's bio. */
-static bool asks_for_cgroup(const struct vblk_dev *dev,
-			    const struct block_device *bdev)
+static bool vblk_asks_for_cgroup(const struct vblk_dev *dev,
+				 const struct block_device *bdev)
 {
 	return dev->base.in_cgroup && bdev->bd_disk->major == LOOP_MAJOR;
 }
 
-static bool mq_serves(struct vblk_dev *dev, struct block_device *bdev,
-		      u32 flags)
+static bool vblk_mq_serves(struct vblk_dev *dev, struct block_device *bdev,
+			   u32 flags)
 {
 	struct request_queue *q = bdev_get_queue(bdev);
 
-	if (!queue_is_mq(q) || sleeps_for_io(bdev) ||
+	if (!queue_is_mq(q) || vblk_sleeps_for_io(bdev) ||
 	    blk_get_integrity(bdev->bd_disk) || vblk_has_limits(&dev->base, q) ||
-	    asks_for_cgroup(dev, bdev))
+	    vblk_asks_for_cgroup(dev, bdev))
 		return false;
 	return !q->elevator || flags & VHOST_BLK_BACKEND_BYPASS_SCHEDULER;
 }
 
-static int choose_engine(struct vblk_dev *dev, struct vblk_backend *be,
-			 u32 wanted)
+static int vblk_choose_engine(struct vblk_dev *dev, struct vblk_backend *be,
+			      u32 wanted)
 {
 	if (wanted == VHOST_BLK_ENGINE_AUTO) {
 		if (!be->bdev)
 			wanted = VHOST_BLK_ENGINE_FILE;
-		else if (mq_serves(dev, be->bdev, be->flags))
+		else if (vblk_mq_serves(dev, be->bdev, be->flags))
 			wanted = VHOST_BLK_ENGINE_MQ;
 		else
 			wanted = VHOST_BLK_ENGINE_BIO;
@@ -72,7 +72,7 @@ static int choose_engine(struct vblk_dev *dev, struct vblk_backend *be,
 	switch (wanted) {
 	case VHOST_BLK_ENGINE_MQ:
 		be->engine = &vblk_engine_mq;
-		return be->bdev && mq_serves(dev, be->bdev, be->flags) ?
+		return be->bdev && vblk_mq_serves(dev, be->bdev, be->flags) ?
 			0 : -EOPNOTSUPP;
 	case VHOST_BLK_ENGINE_BIO:
 		be->engine = &vblk_engine_bio;
@@ -87,7 +87,7 @@ static int choose_engine(struct vblk_dev *dev, struct vblk_backend *be,
 	}
 }
 
-static int open_bdev(struct vblk_backend *be)
+static int vblk_open_bdev(struct vblk_backend *be)
 {
 	struct block_device *bdev = I_BDEV(be->file->f_mapping->host);
 	int r;
@@ -97,7 +97,7 @@ static int open_bdev(struct vblk_backend *be)
 	be->bdev = bdev;
 	if (bdev_read_only(bdev))
 		be->read_only = true;
-	be->nowait = bdev_nowait(bdev) && !sleeps_for_io(bdev);
+	be->nowait = bdev_nowait(bdev) && !vblk_sleeps_for_io(bdev);
 	/*
 	 * Requests go past the host's page cache of the device.  What that could
 	 * not write is lost: say so, once, as the kernel forgets it with that.
@@ -107,8 +107,8 @@ static int open_bdev(struct vblk_backend *be)
 	return r;
 }
 
-static int open_file(struct vblk_dev *dev, struct vblk_backend *be,
-		     const struct vhost_blk_backend *arg)
+static int vblk_open_file(struct vblk_dev *dev, struct vblk_backend *be,
+			  const struct vhost_blk_backend *arg)
 {
 	umode_t mode;
 	int r = 0;
@@ -122,17 +122,17 @@ static int open_file(struct vblk_dev *dev, struct vblk_backend *be,
 		be->read_only = true;
 	mode = file_inode(be->file)->i_mode;
 	if (S_ISBLK(mode))
-		r = open_bdev(be);
+		r = vblk_open_bdev(be);
 	else if (!S_ISREG(mode))
 		r = -EINVAL;
 	if (r)
 		return r;
 	if (be->file->f_flags & O_APPEND)
 		return -EINVAL;
-	return choose_engine(dev, be, arg->engine);
+	return vblk_choose_engine(dev, be, arg->engine);
 }
 
-static void free_backend(struct kref *ref)
+static void vblk_free_backend(struct kref *ref)
 {
 	struct vblk_backend *be = container_of(ref, struct vblk_backend, ref);
 
@@ -148,7 +148,7 @@ static void free_backend(struct kref *ref)
 void vblk_backend_put(struct vblk_backend *be)
 {
 	if (be)
-		kref_put(&be->ref, free_backend);
+		kref_put(&be->ref, vblk_free_backend);
 }
 
 /**
@@ -175,7 +175,7 @@ struct vblk_backend *vblk_backend_open(struct vblk_dev *dev,
 	be->read_only = arg->flags & VHOST_BLK_BACKEND_READ_ONLY;
 	memcpy(be->serial, arg->serial, sizeof(be->serial));
 
-	r = open_file(dev, be, arg);
+	r = vblk_open_file(dev, be, arg);
 	if (r) {
 		vblk_backend_put(be);
 		return ERR_PTR(r);
@@ -184,14 +184,14 @@ struct vblk_backend *vblk_backend_open(struct vblk_dev *dev,
 	return be;
 }
 
-static u64 capacity(struct vblk_backend *be)
+static u64 vblk_capacity(struct vblk_backend *be)
 {
 	if (be->bdev)
 		return bdev_nr_sectors(be->bdev);
 	return i_size_read(be->file->f_mapping->host) >> SECTOR_SHIFT;
 }
 
-static u32 block_bytes(struct vblk_backend *be)
+static u32 vblk_block_bytes(struct vblk_backend *be)
 {
 	if (be->bdev)
 		return bdev_logical_block_size(be->bdev);
@@ -203,7 +203,7 @@ static u32 block_bytes(struct vblk_backend *be)
 	return SECTOR_SIZE;
 }
 
-static u32 discard_sectors(struct vblk_backend *be)
+static u32 vblk_discard_sectors(struct vblk_backend *be)
 {
 	if (be->read_only)
 		return 0;
@@ -212,7 +212,7 @@ static u32 discard_sectors(struct vblk_backend *be)
 	return be->file->f_op->fallocate ? FILE_RANGE_SECTORS : 0;
 }
 
-static u32 write_zeroes_sectors(struct vblk_backend *be)
+static u32 vblk_write_zeroes_sectors(struct vblk_backend *be)
 {
 	if (be->read_only)
 		return 0;
@@ -226,12 +226,12 @@ static u32 write_zeroes_sectors(struct vblk_backend *be)
  * A guest that is told of no cache sends no flushes.  Should there be one later, by
  * sysfs or another backend, its writes are made durable one by one: write_through().
  */
-static bool has_cache(struct vblk_backend *be)
+static bool vblk_has_cache(struct vblk_backend *be)
 {
 	return !be->bdev || bdev_write_cache(be->bdev);
 }
 
-static u32 discard_segs(struct vblk_backend *be)
+static u32 vblk_discard_segs(struct vblk_backend *be)
 {
 	unsigned int nr = 1;
 
@@ -241,7 +241,7 @@ static u32 discard_segs(struct vblk_backend *be)
 }
 
 /* A file system frees whole blocks of its own. */
-static u32 discard_granularity(struct vblk_backend *be)
+static u32 vblk_discard_granularity(struct vblk_backend *be)
 {
 	struct inode *inode = be->file->f_mapping->host;
 
@@ -259,10 +259,10 @@ static u32 discard_granularity(struct vblk_backend *be)
  */
 void vblk_backend_now(struct vblk_backend *be, struct vblk_limits *lim)
 {
-	lim->capacity = capacity(be);
+	lim->capacity = vblk_capacity(be);
 	lim->read_only = be->read_only ||
 			 (be->bdev && bdev_read_only(be->bdev));
-	lim->block_sectors = block_bytes(be) >> SECTOR_SHIFT;
+	lim->block_sectors = vblk_block_bytes(be) >> SECTOR_SHIFT;
 }
 
 /**
@@ -276,16 +276,16 @@ void vblk_backend_limits(struct vblk_backend *be, u64 features,
 {
 	vblk_backend_now(be, lim);
 	lim->max_bytes = VBLK_LARGE_BYTES;
-	lim->max_discard_ranges = discard_segs(be);
+	lim->max_discard_ranges = vblk_discard_segs(be);
 	lim->max_discard_sectors = 0;
 	if (features & BIT_ULL(VIRTIO_BLK_F_DISCARD))
-		lim->max_discard_sectors = discard_sectors(be);
+		lim->max_discard_sectors = vblk_discard_sectors(be);
 	lim->max_write_zeroes_sectors = 0;
 	if (features & BIT_ULL(VIRTIO_BLK_F_WRITE_ZEROES))
-		lim->max_write_zeroes_sectors = write_zeroes_sectors(be);
+		lim->max_write_zeroes_sectors = vblk_write_zeroes_sectors(be);
 }
 
-static void topology(struct block_device *bdev, struct vhost_blk_info *info)
+static void vblk_topology(struct block_device *bdev, struct vhost_blk_info *info)
 {
 	unsigned int lbs = bdev_logical_block_size(bdev);
 
@@ -315,15 +315,15 @@ void vblk_backend_info(struct vblk_backend *be, struct vhost_blk_info *info)
 	info->engine = be->engine_id;
 	vblk_mq_counts(be, &info->nr_hctx, &info->nr_poll_hctx);
 	info->free_choice = vblk_mq_free_choice();
-	info->capacity = capacity(be);
-	info->blk_size = block_bytes(be);
+	info->capacity = vblk_capacity(be);
+	info->blk_size = vblk_block_bytes(be);
 	info->seg_max = VBLK_MAX_SEGS;
 	info->size_max = VBLK_MAX_SEG_BYTES;
-	info->max_discard_sectors = discard_sectors(be);
-	info->max_discard_seg = discard_segs(be);
+	info->max_discard_sectors = vblk_discard_sectors(be);
+	info->max_discard_seg = vblk_discard_segs(be);
 	info->discard_sector_alignment =
-		max(discard_granularity(be), info->blk_size) >> SECTOR_SHIFT;
-	info->max_write_zeroes_sectors = write_zeroes_sectors(be);
+		max(vblk_discard_granularity(be), info->blk_size) >> SECTOR_SHIFT;
+	info->max_write_zeroes_sectors = vblk_write_zeroes_sectors(be);
 	info->max_write_zeroes_seg = 1;
 	info->write_zeroes_may_unmap = info->max_discard_sectors != 0;
 	if (be->bdev) {
@@ -333,7 +333,7 @@ void vblk_backend_info(struct vblk_backend *be, struct vhost_blk_info *info)
 		info->size_max = clamp(lim->max_segment_size,
 				       (unsigned int)PAGE_SIZE,
 				       (unsigned int)VBLK_MAX_SEG_BYTES);
-		topology(be->bdev, info);
+		vblk_topology(be->bdev, info);
 	}
 
 	info->features = BIT_ULL(VIRTIO_BLK_F_SEG_MAX) |
@@ -341,7 +341,7 @@ void vblk_backend_info(struct vblk_backend *be, struct vhost_blk_info *info)
 			 BIT_ULL(VIRTIO_BLK_F_BLK_SIZE) |
 			 BIT_ULL(VIRTIO_BLK_F_TOPOLOGY) |
 			 BIT_ULL(VIRTIO_BLK_F_MQ);
-	if (has_cache(be))
+	if (vblk_has_cache(be))
 		info->features |= VBLK_CACHE_FEATURES;
 	if (be->read_only)
 		info->features |= BIT_ULL(VIRTIO_BLK_F_RO);

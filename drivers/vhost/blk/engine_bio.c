@@ -11,7 +11,7 @@
 #include "blk.h"
 #include <trace/events/vhost_blk.h>
 
-static void bio_done(struct bio *bio)
+static void vblk_bio_done(struct bio *bio)
 {
 	struct vblk_req *req = container_of(bio, struct vblk_req, bio);
 	bool nowait = bio->bi_opf & REQ_NOWAIT;
@@ -29,7 +29,7 @@ static void bio_done(struct bio *bio)
 					   VIRTIO_BLK_S_OK);
 }
 
-static void set_bio(struct vblk_req *req, blk_opf_t flags)
+static void vblk_bio_set(struct vblk_req *req, blk_opf_t flags)
 {
 	struct bio *bio = &req->bio;
 	blk_opf_t opf = REQ_OP_READ;
@@ -49,10 +49,10 @@ static void set_bio(struct vblk_req *req, blk_opf_t flags)
 	bio->bi_vcnt = req->nr_bvec;
 	bio->bi_iter.bi_size = req->base.bytes;
 	bio->bi_iter.bi_sector = req->sector;
-	bio->bi_end_io = bio_done;
+	bio->bi_end_io = vblk_bio_done;
 }
 
-static int bio_submit(struct vblk_req *req)
+static int vblk_bio_submit(struct vblk_req *req)
 {
 	struct vblk_backend *be = req->bind->backend;
 
@@ -60,32 +60,32 @@ static int bio_submit(struct vblk_req *req)
 	if (!be->nowait ||
 	    vblk_has_limits(req->base.vring->dev, bdev_get_queue(be->bdev)))
 		return -EBUSY;
-	set_bio(req, REQ_NOWAIT);
+	vblk_bio_set(req, REQ_NOWAIT);
 	trace_vhost_blk_submit(req, VHOST_BLK_ENGINE_BIO, VHOST_BLK_HCTX_AUTO);
 	submit_bio(&req->bio);
 	return 0;
 }
 
-static void bio_submit_wait(struct vblk_req *req)
+static void vblk_bio_submit_wait(struct vblk_req *req)
 {
-	set_bio(req, 0);
+	vblk_bio_set(req, 0);
 	trace_vhost_blk_submit(req, VHOST_BLK_ENGINE_BIO, VHOST_BLK_HCTX_AUTO);
 	submit_bio(&req->bio);
 }
 
-static int bio_flush(struct vblk_backend *be)
+static int vblk_bio_flush(struct vblk_backend *be)
 {
 	return blkdev_issue_flush(be->bdev);
 }
 
-static int bio_discard(struct vblk_req *req, const struct vblk_range *range)
+static int vblk_bio_discard(struct vblk_req *req, const struct vblk_range *range)
 {
 	return blkdev_issue_discard(req->bind->backend->bdev, range->sector,
 				    range->sectors, GFP_KERNEL);
 }
 
-static int bio_write_zeroes(struct vblk_req *req,
-			    const struct vblk_range *range)
+static int vblk_bio_write_zeroes(struct vblk_req *req,
+				 const struct vblk_range *range)
 {
 	bool unmap = range->flags & VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP;
 
@@ -95,9 +95,9 @@ static int bio_write_zeroes(struct vblk_req *req,
 }
 
 const struct vblk_engine vblk_engine_bio = {
-	.submit		= bio_submit,
-	.submit_wait	= bio_submit_wait,
-	.flush		= bio_flush,
-	.discard	= bio_discard,
-	.write_zeroes	= bio_write_zeroes,
+	.submit		= vblk_bio_submit,
+	.submit_wait	= vblk_bio_submit_wait,
+	.flush		= vblk_bio_flush,
+	.discard	= vblk_bio_discard,
+	.write_zeroes	= vblk_bio_write_zeroes,
 };

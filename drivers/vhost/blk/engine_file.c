@@ -24,13 +24,13 @@
 #define FILE_HOT_BYTES		((u32)SZ_128K)
 #define ZERO_PIECE_SECTORS	((u32)(SZ_1M / SECTOR_SIZE))
 
-static struct file *file_of(const struct vblk_req *req)
+static struct file *vblk_file_of(const struct vblk_req *req)
 {
 	return req->bind->backend->file;
 }
 
 /* @res: bytes, or an error */
-static void finish(struct vblk_req *req, long res)
+static void vblk_file_finish(struct vblk_req *req, long res)
 {
 	bool nowait = req->iocb.ki_flags & IOCB_NOWAIT;
 
@@ -46,38 +46,38 @@ static void finish(struct vblk_req *req, long res)
  * File systems look at the iocb, and at the inode, after they have queued it:
  * the request is not over before both the backend and the submitter are done.
  */
-static void put_iocb(struct vblk_req *req)
+static void vblk_file_put_iocb(struct vblk_req *req)
 {
 	if (atomic_dec_and_test(&req->iocb_users))
-		finish(req, req->iocb_res);
+		vblk_file_finish(req, req->iocb_res);
 }
 
-static void file_complete(struct kiocb *iocb, long res)
+static void vblk_file_complete(struct kiocb *iocb, long res)
 {
 	struct vblk_req *req = container_of(iocb, struct vblk_req, iocb);
 
 	if (iocb->ki_flags & IOCB_WRITE)
 		kiocb_end_write(iocb);
 	req->iocb_res = res;
-	put_iocb(req);
+	vblk_file_put_iocb(req);
 }
 
-static void set_iocb(struct vblk_req *req, int flags)
+static void vblk_file_set_iocb(struct vblk_req *req, int flags)
 {
-	struct file *file = file_of(req);
+	struct file *file = vblk_file_of(req);
 
 	init_sync_kiocb(&req->iocb, file);
 	req->iocb.ki_pos = (loff_t)req->sector << SECTOR_SHIFT;
 	req->iocb.ki_flags |= flags;
 	atomic_set(&req->iocb_users, 2);
 	if (file->f_flags & O_DIRECT)
-		req->iocb.ki_complete = file_complete;
+		req->iocb.ki_complete = vblk_file_complete;
 	trace_vhost_blk_submit(req, VHOST_BLK_ENGINE_FILE, VHOST_BLK_HCTX_AUTO);
 }
 
-static void do_io(struct vblk_req *req)
+static void vblk_file_do_io(struct vblk_req *req)
 {
-	const struct cred *old = override_creds(file_of(req)->f_cred);
+	const struct cred *old = override_creds(vblk_file_of(req)->f_cred);
 	bool write = vblk_is_write(req);
 	struct iov_iter iter;
 	ssize_t done = 0, r;
@@ -86,22 +86,22 @@ static void do_io(struct vblk_req *req)
 		      req->nr_bvec, req->base.bytes);
 	do {
 		if (write)
-			r = vfs_iocb_iter_write(file_of(req), &req->iocb, &iter);
+			r = vfs_iocb_iter_write(vblk_file_of(req), &req->iocb, &iter);
 		else
-			r = vfs_iocb_iter_read(file_of(req), &req->iocb, &iter);
+			r = vfs_iocb_iter_read(vblk_file_of(req), &req->iocb, &iter);
 		if (r > 0)
 			done += r;
 	} while (r > 0 && iov_iter_count(&iter) && is_sync_kiocb(&req->iocb));
 	revert_creds(old);
-	/* Queued: file_complete() is, or was, called. */
+	/* Queued: vblk_file_complete() is, or was, called. */
 	if (r == -EIOCBQUEUED)
-		put_iocb(req);
+		vblk_file_put_iocb(req);
 	else
-		finish(req, done ?: r);
+		vblk_file_finish(req, done ?: r);
 }
 
 /* An access time that has to be written down may wait for a journal. */
-static bool notes_atime(const struct file *file)
+static bool vblk_file_notes_atime(const struct file *file)
 {
 	const struct inode *inode = file_inode(file);
 
@@ -112,28 +112,28 @@ static bool notes_atime(const struct file *file)
 }
 
 /* The second: who watches the file may be asked first, and take his time. */
-static bool may_wait(const struct file *file)
+static bool vblk_file_may_wait(const struct file *file)
 {
 	return !(file->f_mode & FMODE_NOWAIT) ||
-	       FMODE_FSNOTIFY_PERM(file->f_mode) || notes_atime(file);
+	       FMODE_FSNOTIFY_PERM(file->f_mode) || vblk_file_notes_atime(file);
 }
 
-static int file_submit(struct vblk_req *req)
+static int vblk_file_submit(struct vblk_req *req)
 {
-	const struct file *file = file_of(req);
+	const struct file *file = vblk_file_of(req);
 
 	if (vblk_is_write(req) || file->f_flags & O_DIRECT ||
-	    may_wait(file))
+	    vblk_file_may_wait(file))
 		return -EBUSY;
-	set_iocb(req, IOCB_NOWAIT | IOCB_NOIO);
-	do_io(req);
+	vblk_file_set_iocb(req, IOCB_NOWAIT | IOCB_NOIO);
+	vblk_file_do_io(req);
 	return 0;
 }
 
 /* By the inode that has the pages: that of a block device is not on the file's file system. */
 static bool vblk_file_is_hot(const struct vblk_req *req)
 {
-	const struct file *file = file_of(req);
+	const struct file *file = vblk_file_of(req);
 	struct inode *inode = file->f_mapping->host;
 	bool write = vblk_is_write(req);
 
@@ -144,7 +144,7 @@ static bool vblk_file_is_hot(const struct vblk_req *req)
 	return vserve_fs_allows_hot(inode->i_sb, write);
 }
 
-static void file_submit_wait(struct vblk_req *req)
+static void vblk_file_submit_wait(struct vblk_req *req)
 {
 	/* The file system may have been frozen while the request waited for its turn. */
 	if (req->base.hot && !vblk_file_is_hot(req)) {
@@ -152,15 +152,15 @@ static void file_submit_wait(struct vblk_req *req)
 		return;
 	}
 	if (vblk_is_write(req)) {
-		set_iocb(req, IOCB_WRITE | (req->fua ? IOCB_DSYNC : 0));
+		vblk_file_set_iocb(req, IOCB_WRITE | (req->fua ? IOCB_DSYNC : 0));
 	} else {
 		/* A read that is not cached comes back for a worker. */
-		set_iocb(req, req->base.hot ? IOCB_NOWAIT | IOCB_NOIO : 0);
+		vblk_file_set_iocb(req, req->base.hot ? IOCB_NOWAIT | IOCB_NOIO : 0);
 	}
-	do_io(req);
+	vblk_file_do_io(req);
 }
 
-static int file_flush(struct vblk_backend *be)
+static int vblk_file_flush(struct vblk_backend *be)
 {
 	const struct cred *old = override_creds(be->file->f_cred);
 	int r = vfs_fsync(be->file, 1);
@@ -169,24 +169,24 @@ static int file_flush(struct vblk_backend *be)
 	return r;
 }
 
-static int punch(struct vblk_req *req, const struct vblk_range *range, int mode)
+static int vblk_file_punch(struct vblk_req *req, const struct vblk_range *range, int mode)
 {
-	return vfs_fallocate(file_of(req), mode | FALLOC_FL_KEEP_SIZE,
+	return vfs_fallocate(vblk_file_of(req), mode | FALLOC_FL_KEEP_SIZE,
 			     (loff_t)range->sector << SECTOR_SHIFT,
 			     (loff_t)range->sectors << SECTOR_SHIFT);
 }
 
-static int file_discard(struct vblk_req *req, const struct vblk_range *range)
+static int vblk_file_discard(struct vblk_req *req, const struct vblk_range *range)
 {
-	const struct cred *old = override_creds(file_of(req)->f_cred);
-	int r = punch(req, range, FALLOC_FL_PUNCH_HOLE);
+	const struct cred *old = override_creds(vblk_file_of(req)->f_cred);
+	int r = vblk_file_punch(req, range, FALLOC_FL_PUNCH_HOLE);
 
 	revert_creds(old);
 	return r;
 }
 
 /* For file systems that cannot: zeroes, a page at a time. */
-static int write_zero_pages(struct vblk_req *req, const struct vblk_range *range)
+static int vblk_write_zero_pages(struct vblk_req *req, const struct vblk_range *range)
 {
 	loff_t pos = (loff_t)range->sector << SECTOR_SHIFT;
 	size_t left = (size_t)range->sectors << SECTOR_SHIFT;
@@ -199,7 +199,7 @@ static int write_zero_pages(struct vblk_req *req, const struct vblk_range *range
 
 		bvec_set_page(&bvec, ZERO_PAGE(0), now, 0);
 		iov_iter_bvec(&iter, ITER_SOURCE, &bvec, 1, now);
-		r = vfs_iter_write(file_of(req), &iter, &pos, 0);
+		r = vfs_iter_write(vblk_file_of(req), &iter, &pos, 0);
 		if (r <= 0)
 			return r ?: -EIO;
 		left -= r;
@@ -213,8 +213,8 @@ static int write_zero_pages(struct vblk_req *req, const struct vblk_range *range
  * The pieces end at multiples of their size, because a page that two of them share
  * would be written to and not freed.
  */
-static int punch_and_allocate(struct vblk_req *req,
-			      const struct vblk_range *range)
+static int vblk_punch_and_allocate(struct vblk_req *req,
+				   const struct vblk_range *range)
 {
 	struct vblk_range piece = { .sector = range->sector };
 	u32 left = range->sectors;
@@ -223,8 +223,8 @@ static int punch_and_allocate(struct vblk_req *req,
 	while (left) {
 		piece.sectors = min_t(u32, left, ZERO_PIECE_SECTORS -
 				      piece.sector % ZERO_PIECE_SECTORS);
-		r = punch(req, &piece, FALLOC_FL_PUNCH_HOLE) ?:
-		    punch(req, &piece, 0);
+		r = vblk_file_punch(req, &piece, FALLOC_FL_PUNCH_HOLE) ?:
+		    vblk_file_punch(req, &piece, 0);
 		if (r)
 			return r;
 		piece.sector += piece.sectors;
@@ -234,36 +234,36 @@ static int punch_and_allocate(struct vblk_req *req,
 	return 0;
 }
 
-static int write_zeroes(struct vblk_req *req, const struct vblk_range *range)
+static int vblk_write_zeroes(struct vblk_req *req, const struct vblk_range *range)
 {
 	int r = -EOPNOTSUPP;
 
 	if (range->flags & VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP)
-		r = punch(req, range, FALLOC_FL_PUNCH_HOLE);
+		r = vblk_file_punch(req, range, FALLOC_FL_PUNCH_HOLE);
 	if (r == -EOPNOTSUPP)
-		r = punch(req, range, FALLOC_FL_ZERO_RANGE);
+		r = vblk_file_punch(req, range, FALLOC_FL_ZERO_RANGE);
 	if (r == -EOPNOTSUPP)
-		r = punch_and_allocate(req, range);
+		r = vblk_punch_and_allocate(req, range);
 	if (r == -EOPNOTSUPP)
-		r = write_zero_pages(req, range);
+		r = vblk_write_zero_pages(req, range);
 	return r;
 }
 
-static int file_write_zeroes(struct vblk_req *req,
-			     const struct vblk_range *range)
+static int vblk_file_write_zeroes(struct vblk_req *req,
+				  const struct vblk_range *range)
 {
-	const struct cred *old = override_creds(file_of(req)->f_cred);
-	int r = write_zeroes(req, range);
+	const struct cred *old = override_creds(vblk_file_of(req)->f_cred);
+	int r = vblk_write_zeroes(req, range);
 
 	revert_creds(old);
 	return r;
 }
 
 const struct vblk_engine vblk_engine_file = {
-	.submit		= file_submit,
-	.submit_wait	= file_submit_wait,
+	.submit		= vblk_file_submit,
+	.submit_wait	= vblk_file_submit_wait,
 	.is_hot		= vblk_file_is_hot,
-	.flush		= file_flush,
-	.discard	= file_discard,
-	.write_zeroes	= file_write_zeroes,
+	.flush		= vblk_file_flush,
+	.discard	= vblk_file_discard,
+	.write_zeroes	= vblk_file_write_zeroes,
 };

@@ -10,7 +10,7 @@
  * Contexts and maps belong to the driver, which changes them while the queue is
  * frozen (blk_mq_update_nr_hw_queues()) and frees them when its device goes,
  * open or not.  So they are only looked at with a reference on the queue's
- * usage counter, that both wait for; see queue_get().
+ * usage counter, that both wait for; see vblk_queue_get().
  *
  * A polled request makes no interrupt.  Its vring asks for it in each round,
  * and tells the poller not to sleep without a timer (source->polled).
@@ -50,29 +50,29 @@ bool vblk_mq_free_choice(void)
 }
 
 /* A reference, or not: the queue is frozen now, or its device is gone. */
-static bool queue_get(struct request_queue *q)
+static bool vblk_queue_get(struct request_queue *q)
 {
 	return percpu_ref_tryget_live(&q->q_usage_counter);
 }
 
-static void queue_put(struct request_queue *q)
+static void vblk_queue_put(struct request_queue *q)
 {
 	percpu_ref_put(&q->q_usage_counter);
 }
 
-/* With queue_get() */
-static bool has_map(struct request_queue *q, enum hctx_type type)
+/* With vblk_queue_get() */
+static bool vblk_has_map(struct request_queue *q, enum hctx_type type)
 {
 	struct blk_mq_tag_set *set = q->tag_set;
 
 	return type < set->nr_maps && set->map[type].nr_queues;
 }
 
-/* With queue_get() */
-static struct blk_mq_queue_map *queue_map(struct request_queue *q,
-					  enum hctx_type type)
+/* With vblk_queue_get() */
+static struct blk_mq_queue_map *vblk_queue_map(struct request_queue *q,
+					       enum hctx_type type)
 {
-	if (!has_map(q, type))
+	if (!vblk_has_map(q, type))
 		type = HCTX_TYPE_DEFAULT;
 	return &q->tag_set->map[type];
 }
@@ -90,10 +90,10 @@ bool vblk_mq_blocks(struct block_device *bdev)
 
 	if (!queue_is_mq(q))
 		return false;
-	if (!queue_get(q))
+	if (!vblk_queue_get(q))
 		return true;
 	blocks = q->tag_set->flags & BLK_MQ_F_BLOCKING;
-	queue_put(q);
+	vblk_queue_put(q);
 	return blocks;
 }
 
@@ -111,16 +111,16 @@ void vblk_mq_init(struct vblk_backend *be)
 	if (be->engine_id != VHOST_BLK_ENGINE_MQ)
 		return;
 	q = bdev_get_queue(be->bdev);
-	if (!queue_get(q))
+	if (!vblk_queue_get(q))
 		return;
-	be->polled = has_map(q, HCTX_TYPE_POLL) &&
+	be->polled = vblk_has_map(q, HCTX_TYPE_POLL) &&
 		     !(be->flags & VHOST_BLK_BACKEND_NO_POLL_QUEUES);
-	be->read_queues = has_map(q, HCTX_TYPE_READ);
-	queue_put(q);
+	be->read_queues = vblk_has_map(q, HCTX_TYPE_READ);
+	vblk_queue_put(q);
 }
 
 /* The kind of context that requests with @opf go to. */
-static enum hctx_type type_of(const struct vblk_backend *be, blk_opf_t opf)
+static enum hctx_type vblk_type_of(const struct vblk_backend *be, blk_opf_t opf)
 {
 	if (opf & REQ_POLLED)
 		return HCTX_TYPE_POLL;
@@ -147,18 +147,18 @@ void vblk_mq_counts(struct vblk_backend *be, u32 *hctx, u32 *poll_hctx)
 	if (be->engine_id != VHOST_BLK_ENGINE_MQ)
 		return;
 	q = bdev_get_queue(be->bdev);
-	if (!queue_get(q))
+	if (!vblk_queue_get(q))
 		return;
 	set = q->tag_set;
 	*hctx = set->nr_hw_queues;
 	if (set->nr_maps > HCTX_TYPE_POLL)
 		*poll_hctx = set->map[HCTX_TYPE_POLL].nr_queues;
-	queue_put(q);
+	vblk_queue_put(q);
 }
 
 /* Of those in @map, the context that a vring's requests are meant for. */
-static u32 hctx_in(const struct blk_mq_queue_map *map,
-		   const struct vblk_vring *vring)
+static u32 vblk_hctx_in(const struct blk_mq_queue_map *map,
+			const struct vblk_vring *vring)
 {
 	u32 wanted = vring->base.target;
 
@@ -193,33 +193,33 @@ int vblk_mq_check_hctx(struct vserve_vring *vring,
 	if (alloc_on)
 		return 0;
 	q = bdev_get_queue(be->bdev);
-	if (!queue_get(q))
+	if (!vblk_queue_get(q))
 		return -ENODEV;
 	for (type = 0; type < HCTX_MAX_TYPES && r; type++)
-		if (queue_map(q, type)->mq_map[cpu] == hctx)
+		if (vblk_queue_map(q, type)->mq_map[cpu] == hctx)
 			r = 0;
-	queue_put(q);
+	vblk_queue_put(q);
 	return r;
 }
 
-static u8 to_status(blk_status_t status)
+static u8 vblk_to_status(blk_status_t status)
 {
 	return status == BLK_STS_OK ? VIRTIO_BLK_S_OK : VIRTIO_BLK_S_IOERR;
 }
 
-static enum rq_end_io_ret mq_end_io(struct request *rq, blk_status_t error)
+static enum rq_end_io_ret vblk_mq_end_io(struct request *rq, blk_status_t error)
 {
 	struct vblk_req *req = rq->end_io_data, *next;
 
 	for (; req; req = next) {
 		next = vblk_next(req);
-		vblk_req_end(req, to_status(error ?: req->bio.bi_status));
+		vblk_req_end(req, vblk_to_status(error ?: req->bio.bi_status));
 	}
 	return RQ_END_IO_FREE;
 }
 
 /* bio by bio, without a blkg: who looks for one in a request gets no such engine. */
-static void set_bio(struct vblk_req *req, blk_opf_t opf, sector_t start)
+static void vblk_mq_set_bio(struct vblk_req *req, blk_opf_t opf, sector_t start)
 {
 	bio_init(&req->bio, NULL, req->bvec, req->nr_bvec, opf);
 	req->bio.bi_bdev = req->bind->backend->bdev;
@@ -229,18 +229,18 @@ static void set_bio(struct vblk_req *req, blk_opf_t opf, sector_t start)
 	req->bio.bi_next = req->base.next ? &vblk_next(req)->bio : NULL;
 }
 
-static void set_request(struct request *rq, struct vblk_req *lead)
+static void vblk_set_request(struct request *rq, struct vblk_req *lead)
 {
 	sector_t start = lead->bind->backend->bdev->bd_start_sect;
 	struct vblk_req *req;
 
 	for (req = lead; req; req = vblk_next(req))
-		set_bio(req, rq->cmd_flags, start);
+		vblk_mq_set_bio(req, rq->cmd_flags, start);
 	rq->bio = &lead->bio;
 	rq->biotail = &lead->tail->bio;
 	rq->__sector = start + lead->sector;
 	rq->__data_len = lead->cmd_bytes;
-	rq->end_io = mq_end_io;
+	rq->end_io = vblk_mq_end_io;
 	rq->end_io_data = lead;
 }
 
@@ -250,8 +250,8 @@ static void set_request(struct request *rq, struct vblk_req *lead)
  * become another one by the time it is used: blk_mq_alloc_request_on() looks
  * again, with a reference of its own, and where AUTO leads is a matter of speed.
  */
-static int choose_hctx(struct vblk_vring *vring, struct vblk_backend *be,
-		       enum hctx_type type)
+static int vblk_choose_hctx(struct vblk_vring *vring, struct vblk_backend *be,
+			    enum hctx_type type)
 {
 	struct request_queue *q = bdev_get_queue(be->bdev);
 	const struct blk_mq_queue_map *map;
@@ -260,13 +260,13 @@ static int choose_hctx(struct vblk_vring *vring, struct vblk_backend *be,
 	if (!alloc_on || (vring->chosen.round == vring->base.now &&
 			  vring->chosen.type == type))
 		return 0;
-	if (!queue_get(q))
+	if (!vblk_queue_get(q))
 		return blk_queue_dying(q) ? -ENODEV : -EWOULDBLOCK;
-	map = queue_map(q, type);
-	hctx = hctx_in(map, vring);
+	map = vblk_queue_map(q, type);
+	hctx = vblk_hctx_in(map, vring);
 	if (hctx == map->mq_map[raw_smp_processor_id()])
 		hctx = VHOST_BLK_HCTX_AUTO;
-	queue_put(q);
+	vblk_queue_put(q);
 	vring->chosen.round = vring->base.now;
 	vring->chosen.type = type;
 	vring->chosen.hctx = hctx;
@@ -278,7 +278,7 @@ static int choose_hctx(struct vblk_vring *vring, struct vblk_backend *be,
  * what is not used at once.  A batch has to fit into one word of the tags' bitmap,
  * and small queues have small words: so a few at a time, not all that may come.
  */
-static void want_batch(const struct vblk_req *lead)
+static void vblk_want_batch(const struct vblk_req *lead)
 {
 	struct blk_plug *plug = current->plug;
 
@@ -293,36 +293,36 @@ static void want_batch(const struct vblk_req *lead)
  * ask as for a write, which goes to the same context then.  Schedulers look at
  * what it is.
  */
-static struct request *get_request_here(const struct vblk_req *lead,
-					blk_opf_t opf)
+static struct request *vblk_get_request_here(const struct vblk_req *lead,
+					     blk_opf_t opf)
 {
 	struct vblk_backend *be = lead->bind->backend;
 	struct request_queue *q = bdev_get_queue(be->bdev);
 	blk_opf_t as = opf;
 	struct request *rq;
 
-	if (type_of(be, opf) == HCTX_TYPE_DEFAULT && opf == REQ_OP_READ &&
+	if (vblk_type_of(be, opf) == HCTX_TYPE_DEFAULT && opf == REQ_OP_READ &&
 	    !q->elevator)
 		as = REQ_OP_WRITE;
-	want_batch(lead);
+	vblk_want_batch(lead);
 	rq = blk_mq_alloc_request(q, as, BLK_MQ_REQ_NOWAIT);
 	if (!IS_ERR(rq))
 		rq->cmd_flags = opf;
 	return rq;
 }
 
-static struct request *get_request(const struct vblk_req *lead, blk_opf_t opf)
+static struct request *vblk_get_request(const struct vblk_req *lead, blk_opf_t opf)
 {
 	struct vblk_backend *be = lead->bind->backend;
 	struct vblk_vring *vring = vblk_vring_of(lead);
 	struct request *rq;
 	int r;
 
-	r = choose_hctx(vring, be, type_of(be, opf));
+	r = vblk_choose_hctx(vring, be, vblk_type_of(be, opf));
 	if (r)
 		return ERR_PTR(r);
 	if (!alloc_on || vring->chosen.hctx == VHOST_BLK_HCTX_AUTO)
-		return get_request_here(lead, opf);
+		return vblk_get_request_here(lead, opf);
 	rq = alloc_on(bdev_get_queue(be->bdev), opf, BLK_MQ_REQ_NOWAIT,
 		      vring->chosen.hctx);
 	if (!IS_ERR(rq) || rq == ERR_PTR(-EWOULDBLOCK) ||
@@ -333,11 +333,11 @@ static struct request *get_request(const struct vblk_req *lead, blk_opf_t opf)
 	 * a scheduler is to be bypassed, whose tags are not by context: take what
 	 * there is.
 	 */
-	return get_request_here(lead, opf);
+	return vblk_get_request_here(lead, opf);
 }
 
-static int issue(struct vblk_vring *vring, struct vblk_req *lead,
-		 struct request *rq)
+static int vblk_mq_issue(struct vblk_vring *vring, struct vblk_req *lead,
+			 struct request *rq)
 {
 	blk_status_t status;
 
@@ -346,7 +346,7 @@ static int issue(struct vblk_vring *vring, struct vblk_req *lead,
 	 * all; merged into another one there, its end_io would never be called.
 	 */
 	rq->cmd_flags |= REQ_NOMERGE;
-	set_request(rq, lead);
+	vblk_set_request(rq, lead);
 	vring->hctx_used = rq->mq_hctx->queue_num;
 	trace_vhost_blk_submit(lead, VHOST_BLK_ENGINE_MQ, vring->hctx_used);
 	/* Before it is issued: it may be done when that returns. */
@@ -372,7 +372,7 @@ static int issue(struct vblk_vring *vring, struct vblk_req *lead,
 	}
 }
 
-static int mq_submit(struct vblk_req *lead)
+static int vblk_mq_submit(struct vblk_req *lead)
 {
 	struct vblk_backend *be = lead->bind->backend;
 	struct request_queue *q = bdev_get_queue(be->bdev);
@@ -395,9 +395,9 @@ static int mq_submit(struct vblk_req *lead)
 		opf |= REQ_FUA;
 	if (be->polled)
 		opf |= REQ_POLLED;
-	rq = get_request(lead, opf);
+	rq = vblk_get_request(lead, opf);
 	if (!IS_ERR(rq))
-		return issue(vblk_vring_of(lead), lead, rq);
+		return vblk_mq_issue(vblk_vring_of(lead), lead, rq);
 	if (rq == ERR_PTR(-EWOULDBLOCK))
 		return -EAGAIN;
 	return PTR_ERR(rq);
@@ -407,7 +407,7 @@ static int mq_submit(struct vblk_req *lead)
  * Ask the context of a request.  Its driver can take none away as long as we have
  * the reference, nor while the request is in flight.
  */
-static void ask_context_of(const struct vblk_req *req)
+static void vblk_ask_context_of(const struct vblk_req *req)
 {
 	struct request_queue *q = bdev_get_queue(req->bind->backend->bdev);
 	DEFINE_IO_COMP_BATCH(iob);
@@ -423,20 +423,20 @@ static void ask_context_of(const struct vblk_req *req)
 		iob.complete(&iob);
 }
 
-static bool same_context(const struct vblk_req *a, const struct vblk_req *b)
+static bool vblk_same_context(const struct vblk_req *a, const struct vblk_req *b)
 {
 	return a->bind == b->bind && a->hctx == b->hctx;
 }
 
 /* The backend was replaced, or the context: none has to wait for the others. */
-static void ask_each(struct vserve_vring *vring)
+static void vblk_ask_each(struct vserve_vring *vring)
 {
 	struct vblk_req *req, *last = NULL;
 
 	list_for_each_entry(req, &vring->inflight, base.node) {
-		if (!req->base.polled || (last && same_context(last, req)))
+		if (!req->base.polled || (last && vblk_same_context(last, req)))
 			continue;
-		ask_context_of(req);
+		vblk_ask_context_of(req);
 		last = req;
 	}
 }
@@ -460,36 +460,36 @@ void vblk_mq_reap(struct vserve_vring *vring)
 	list_for_each_entry_reverse(newest, &vring->inflight, base.node)
 		if (newest->base.polled)
 			break;
-	if (same_context(oldest, newest))
-		ask_context_of(oldest);
+	if (vblk_same_context(oldest, newest))
+		vblk_ask_context_of(oldest);
 	else
-		ask_each(vring);
+		vblk_ask_each(vring);
 }
 
-static void mq_submit_wait(struct vblk_req *req)
+static void vblk_mq_submit_wait(struct vblk_req *req)
 {
 	vblk_engine_bio.submit_wait(req);
 }
 
-static int mq_flush(struct vblk_backend *be)
+static int vblk_mq_flush(struct vblk_backend *be)
 {
 	return vblk_engine_bio.flush(be);
 }
 
-static int mq_discard(struct vblk_req *req, const struct vblk_range *range)
+static int vblk_mq_discard(struct vblk_req *req, const struct vblk_range *range)
 {
 	return vblk_engine_bio.discard(req, range);
 }
 
-static int mq_write_zeroes(struct vblk_req *req, const struct vblk_range *range)
+static int vblk_mq_write_zeroes(struct vblk_req *req, const struct vblk_range *range)
 {
 	return vblk_engine_bio.write_zeroes(req, range);
 }
 
 const struct vblk_engine vblk_engine_mq = {
-	.submit		= mq_submit,
-	.submit_wait	= mq_submit_wait,
-	.flush		= mq_flush,
-	.discard	= mq_discard,
-	.write_zeroes	= mq_write_zeroes,
+	.submit		= vblk_mq_submit,
+	.submit_wait	= vblk_mq_submit_wait,
+	.flush		= vblk_mq_flush,
+	.discard	= vblk_mq_discard,
+	.write_zeroes	= vblk_mq_write_zeroes,
 };

@@ -26,8 +26,8 @@
 #include "blk.h"
 
 /* There is one such request at a time, and so one such vector. */
-static int make_large_room(struct vblk_req *req, unsigned int nr,
-			   bool may_sleep)
+static int vblk_make_large_room(struct vblk_req *req, unsigned int nr,
+				bool may_sleep)
 {
 	struct vblk_vring *vring = vblk_vring_of(req);
 
@@ -48,8 +48,8 @@ static int make_large_room(struct vblk_req *req, unsigned int nr,
 }
 
 /* The slot keeps it, so it is the owner's, whoever asks. */
-static struct bio_vec *alloc_bvec(struct vblk_dev *dev, unsigned int nr,
-				  bool may_sleep)
+static struct bio_vec *vblk_alloc_bvec(struct vblk_dev *dev, unsigned int nr,
+				       bool may_sleep)
 {
 	struct mem_cgroup *before;
 	struct bio_vec *bvec;
@@ -63,7 +63,7 @@ static struct bio_vec *alloc_bvec(struct vblk_dev *dev, unsigned int nr,
 	return bvec;
 }
 
-static int make_room(struct vblk_req *req, unsigned int nr, bool may_sleep)
+static int vblk_make_room(struct vblk_req *req, unsigned int nr, bool may_sleep)
 {
 	struct bio_vec *bvec;
 
@@ -72,9 +72,9 @@ static int make_room(struct vblk_req *req, unsigned int nr, bool may_sleep)
 		return 0;
 	}
 	if (req->base.bytes > VBLK_MAX_BYTES)
-		return make_large_room(req, nr, may_sleep);
+		return vblk_make_large_room(req, nr, may_sleep);
 	if (nr > req->max_bvec) {
-		bvec = alloc_bvec(vblk_dev_of(vblk_vring_of(req)), nr, may_sleep);
+		bvec = vblk_alloc_bvec(vblk_dev_of(vblk_vring_of(req)), nr, may_sleep);
 		if (!bvec)
 			return may_sleep ? -ENOMEM : -EAGAIN;
 		kvfree(req->big_bvec);
@@ -86,8 +86,8 @@ static int make_room(struct vblk_req *req, unsigned int nr, bool may_sleep)
 }
 
 /* Pages that follow each other in memory and in the request are one vector. */
-static void add_page(struct vblk_req *req, struct page *page,
-		     unsigned int offset, unsigned int len)
+static void vblk_add_page(struct vblk_req *req, struct page *page,
+			  unsigned int offset, unsigned int len)
 {
 	struct bio_vec *last = req->bvec + req->nr_bvec - 1;
 
@@ -101,49 +101,49 @@ static void add_page(struct vblk_req *req, struct page *page,
 	bvec_set_page(&req->bvec[req->nr_bvec++], page, len, offset);
 }
 
-static void add_run(struct vblk_req *req, struct page **pages,
-		    unsigned int nr, unsigned long addr, size_t len)
+static void vblk_add_run(struct vblk_req *req, struct page **pages,
+			 unsigned int nr, unsigned long addr, size_t len)
 {
 	unsigned int offset = offset_in_page(addr), i;
 
 	for (i = 0; i < nr; i++) {
 		unsigned int now = min_t(size_t, len, PAGE_SIZE - offset);
 
-		add_page(req, pages[i], offset, now);
+		vblk_add_page(req, pages[i], offset, now);
 		len -= now;
 		offset = 0;
 	}
 }
 
-static unsigned int pages_of(unsigned long addr, size_t len)
+static unsigned int vblk_pages_of(unsigned long addr, size_t len)
 {
 	return (offset_in_page(addr) + len + PAGE_SIZE - 1) >> PAGE_SHIFT;
 }
 
-static void put_pages(struct page **pages, int nr)
+static void vblk_put_pages(struct page **pages, int nr)
 {
 	while (nr > 0)
 		put_page(pages[--nr]);
 }
 
-static bool wants_pin(const struct folio *folio)
+static bool vblk_wants_pin(const struct folio *folio)
 {
 	if (folio_test_anon(folio))
 		return true;
 	return !folio_test_swapbacked(folio) && !folio_test_hugetlb(folio);
 }
 
-static bool any_wants_pin(struct page **pages, int nr)
+static bool vblk_any_wants_pin(struct page **pages, int nr)
 {
 	while (nr-- > 0)
-		if (wants_pin(page_folio(pages[nr])))
+		if (vblk_wants_pin(page_folio(pages[nr])))
 			return true;
 	return false;
 }
 
 /* -EXDEV: a reference is not enough for these */
-static int hold_get(unsigned long start, int nr, unsigned int flags,
-		    struct page **pages, bool may_sleep)
+static int vblk_hold_get(unsigned long start, int nr, unsigned int flags,
+			 struct page **pages, bool may_sleep)
 {
 	int got;
 
@@ -151,16 +151,16 @@ static int hold_get(unsigned long start, int nr, unsigned int flags,
 		got = get_user_pages_fast(start, nr, flags, pages);
 	else
 		got = get_user_pages_fast_only(start, nr, flags, pages);
-	if (got == nr && !any_wants_pin(pages, nr))
+	if (got == nr && !vblk_any_wants_pin(pages, nr))
 		return nr;
-	put_pages(pages, got);
+	vblk_put_pages(pages, got);
 	if (got == nr)
 		return -EXDEV;
 	return may_sleep ? -EFAULT : -EAGAIN;
 }
 
-static int pin_present(unsigned long start, int nr, unsigned int flags,
-		       struct page **pages)
+static int vblk_pin_present(unsigned long start, int nr, unsigned int flags,
+			    struct page **pages)
 {
 	struct mm_struct *mm = current->mm;
 	int got;
@@ -172,15 +172,15 @@ static int pin_present(unsigned long start, int nr, unsigned int flags,
 	return got;
 }
 
-static int hold_pin(unsigned long start, int nr, unsigned int flags,
-		    struct page **pages, bool may_sleep)
+static int vblk_hold_pin(unsigned long start, int nr, unsigned int flags,
+			 struct page **pages, bool may_sleep)
 {
 	int got;
 
 	if (may_sleep)
 		got = pin_user_pages_fast(start, nr, flags, pages);
 	else
-		got = pin_present(start, nr, flags, pages);
+		got = vblk_pin_present(start, nr, flags, pages);
 	if (got == nr)
 		return nr;
 	if (got > 0)
@@ -188,28 +188,28 @@ static int hold_pin(unsigned long start, int nr, unsigned int flags,
 	return may_sleep ? -EFAULT : -EAGAIN;
 }
 
-static int map_run(struct vblk_req *req, unsigned long addr, size_t len,
-		   bool may_sleep)
+static int vblk_map_run(struct vblk_req *req, unsigned long addr, size_t len,
+			bool may_sleep)
 {
 	unsigned int flags = vblk_is_write(req) ? 0 : FOLL_WRITE;
 	struct page **pages = vblk_vring_of(req)->pages;
 
 	while (len) {
-		int nr = min_t(unsigned int, pages_of(addr, len),
+		int nr = min_t(unsigned int, vblk_pages_of(addr, len),
 			       VBLK_PAGE_BATCH);
 		size_t now = min_t(size_t, len,
 				   nr * PAGE_SIZE - offset_in_page(addr));
 		int r;
 
 		if (req->base.hold == VBLK_HOLD_GET)
-			r = hold_get(addr & PAGE_MASK, nr, flags, pages,
-				     may_sleep);
+			r = vblk_hold_get(addr & PAGE_MASK, nr, flags, pages,
+					  may_sleep);
 		else
-			r = hold_pin(addr & PAGE_MASK, nr, flags, pages,
-				     may_sleep);
+			r = vblk_hold_pin(addr & PAGE_MASK, nr, flags, pages,
+					  may_sleep);
 		if (r < 0)
 			return r;
-		add_run(req, pages, nr, addr, now);
+		vblk_add_run(req, pages, nr, addr, now);
 		addr += now;
 		len -= now;
 	}
@@ -217,8 +217,8 @@ static int map_run(struct vblk_req *req, unsigned long addr, size_t len,
 }
 
 /* -ENOENT: the owner's mapping changed there, so it has to be looked up. */
-static int map_entries(struct vblk_req *req, struct vblk_pin_region *region,
-		       unsigned long addr, size_t len)
+static int vblk_map_entries(struct vblk_req *req, struct vblk_pin_region *region,
+			    unsigned long addr, size_t len)
 {
 	unsigned long at = (addr - region->start) >> PAGE_SHIFT;
 	unsigned int offset = offset_in_page(addr);
@@ -231,7 +231,7 @@ static int map_entries(struct vblk_req *req, struct vblk_pin_region *region,
 			vblk_pins_want(region, at);
 			return -ENOENT;
 		}
-		add_page(req, page, offset, now);
+		vblk_add_page(req, page, offset, now);
 		at++;
 		len -= now;
 		offset = 0;
@@ -239,7 +239,7 @@ static int map_entries(struct vblk_req *req, struct vblk_pin_region *region,
 	return 0;
 }
 
-static int map_pinned(struct vblk_req *req, unsigned long addr, size_t len)
+static int vblk_map_pinned(struct vblk_req *req, unsigned long addr, size_t len)
 {
 	struct vblk_pins *pins = req->bind->pins;
 	unsigned int i;
@@ -249,15 +249,15 @@ static int map_pinned(struct vblk_req *req, unsigned long addr, size_t len)
 		unsigned long at = (addr - region->start) >> PAGE_SHIFT;
 
 		if (addr >= region->start && at < region->nr_pages &&
-		    pages_of(addr, len) <= region->nr_pages - at)
-			return map_entries(req, region, addr, len);
+		    vblk_pages_of(addr, len) <= region->nr_pages - at)
+			return vblk_map_entries(req, region, addr, len);
 	}
 	/* The ring follows a new memory table before the pins do. */
 	return -ENOENT;
 }
 
-static int map_span(struct vblk_req *req, struct vblk_span span,
-		    bool may_sleep)
+static int vblk_map_span(struct vblk_req *req, struct vblk_span span,
+			 bool may_sleep)
 {
 	while (span.len) {
 		unsigned long addr = (unsigned long)span.iov->iov_base +
@@ -266,9 +266,9 @@ static int map_span(struct vblk_req *req, struct vblk_span span,
 		int r = 0;
 
 		if (len && req->base.hold == VBLK_HOLD_TABLE)
-			r = map_pinned(req, addr, len);
+			r = vblk_map_pinned(req, addr, len);
 		else if (len)
-			r = map_run(req, addr, len, may_sleep);
+			r = vblk_map_run(req, addr, len, may_sleep);
 		if (r)
 			return r;
 		span.len -= len;
@@ -278,10 +278,10 @@ static int map_span(struct vblk_req *req, struct vblk_span span,
 	return 0;
 }
 
-static void unhold(struct bio_vec *bvec, unsigned int nr, u8 hold)
+static void vblk_unhold(struct bio_vec *bvec, unsigned int nr, u8 hold)
 {
 	for (; nr--; bvec++) {
-		unsigned int n = pages_of(bvec->bv_offset, bvec->bv_len);
+		unsigned int n = vblk_pages_of(bvec->bv_offset, bvec->bv_len);
 		struct page *page = bvec->bv_page;
 
 		if (hold == VBLK_HOLD_PIN)
@@ -292,19 +292,19 @@ static void unhold(struct bio_vec *bvec, unsigned int nr, u8 hold)
 	}
 }
 
-static void unhold_guest(struct vblk_req *req)
+static void vblk_unhold_guest(struct vblk_req *req)
 {
 	if (req->base.hold == VBLK_HOLD_GET || req->base.hold == VBLK_HOLD_PIN) {
 		if (req->nr_guest)
-			unhold(req->guest, req->nr_guest, req->base.hold);
+			vblk_unhold(req->guest, req->nr_guest, req->base.hold);
 		else
-			unhold(req->bvec, req->nr_bvec, req->base.hold);
+			vblk_unhold(req->bvec, req->nr_bvec, req->base.hold);
 	}
 	/* The worker of the pin table looks at it before it unpins old pages. */
 	smp_store_release(&req->base.hold, VBLK_HOLD_NONE);
 }
 
-static void free_bounce(struct vblk_req *req)
+static void vblk_free_bounce(struct vblk_req *req)
 {
 	unsigned int i;
 
@@ -323,7 +323,7 @@ static void free_bounce(struct vblk_req *req)
  * through pages of our own.  Only odd guests need it, so only workers do it;
  * a guest can have as many as it likes, so they are limited, too.
  */
-static int bounce(struct vblk_req *req)
+static int vblk_bounce(struct vblk_req *req)
 {
 	unsigned int nr = DIV_ROUND_UP(req->base.bytes, PAGE_SIZE), i;
 	size_t left = req->base.bytes;
@@ -364,7 +364,7 @@ no_memory:
 	return -ENOMEM;
 }
 
-static void bounce_back(struct vblk_req *req)
+static void vblk_bounce_back(struct vblk_req *req)
 {
 	struct iov_iter to;
 	unsigned int i;
@@ -376,15 +376,15 @@ static void bounce_back(struct vblk_req *req)
 			return;
 }
 
-static unsigned int count_pages(struct vblk_span span)
+static unsigned int vblk_count_pages(struct vblk_span span)
 {
 	unsigned int nr = 0;
 
 	while (span.len) {
 		size_t len = min(span.len, span.iov->iov_len - span.skip);
 
-		nr += pages_of((unsigned long)span.iov->iov_base + span.skip,
-			       len);
+		nr += vblk_pages_of((unsigned long)span.iov->iov_base + span.skip,
+				    len);
 		span.len -= len;
 		span.skip = 0;
 		span.iov++;
@@ -392,28 +392,28 @@ static unsigned int count_pages(struct vblk_span span)
 	return nr;
 }
 
-static int hold_span(struct vblk_req *req, struct vblk_span span,
-		     bool may_sleep)
+static int vblk_hold_span(struct vblk_req *req, struct vblk_span span,
+			  bool may_sleep)
 {
 	struct vblk_vring *vring = vblk_vring_of(req);
 	int r;
 
 	if (req->bind->pins) {
 		req->base.hold = VBLK_HOLD_TABLE;
-		r = map_span(req, span, may_sleep);
+		r = vblk_map_span(req, span, may_sleep);
 		if (r != -ENOENT)
 			return r;
 		req->nr_bvec = 0;
 	}
 	req->base.hold = vring->pin ? VBLK_HOLD_PIN : VBLK_HOLD_GET;
-	r = map_span(req, span, may_sleep);
+	r = vblk_map_span(req, span, may_sleep);
 	if (r != -EXDEV)
 		return r;
 	vring->pin = true;
-	unhold_guest(req);
+	vblk_unhold_guest(req);
 	req->nr_bvec = 0;
 	req->base.hold = VBLK_HOLD_PIN;
-	return map_span(req, span, may_sleep);
+	return vblk_map_span(req, span, may_sleep);
 }
 
 /**
@@ -427,17 +427,17 @@ static int hold_span(struct vblk_req *req, struct vblk_span span,
 int vblk_map_data(struct vblk_req *req, struct vblk_span span, bool may_sleep)
 {
 	struct vblk_vring *vring = vblk_vring_of(req);
-	unsigned int nr = count_pages(span);
+	unsigned int nr = vblk_count_pages(span);
 	int r;
 
-	r = make_room(req, nr, may_sleep);
+	r = vblk_make_room(req, nr, may_sleep);
 	if (r)
 		return r;
-	r = hold_span(req, span, may_sleep);
+	r = vblk_hold_span(req, span, may_sleep);
 	if (!r && !vblk_aligned(req))
-		r = may_sleep ? bounce(req) : -EAGAIN;
+		r = may_sleep ? vblk_bounce(req) : -EAGAIN;
 	if (r) {
-		unhold_guest(req);
+		vblk_unhold_guest(req);
 		req->nr_bvec = 0;
 		return r;
 	}
@@ -453,10 +453,10 @@ int vblk_map_data(struct vblk_req *req, struct vblk_span span, bool may_sleep)
 }
 
 /* As bio_check_pages_dirty() has it: what is dirty already needs no lock. */
-static bool dirty(struct bio_vec *bvec, unsigned int nr, bool may_sleep)
+static bool vblk_dirty(struct bio_vec *bvec, unsigned int nr, bool may_sleep)
 {
 	for (; nr--; bvec++) {
-		unsigned int n = pages_of(bvec->bv_offset, bvec->bv_len), i;
+		unsigned int n = vblk_pages_of(bvec->bv_offset, bvec->bv_len), i;
 
 		for (i = 0; i < n; i++) {
 			struct page *page = nth_page(bvec->bv_page, i);
@@ -495,12 +495,12 @@ bool vblk_unmap_data(struct vblk_req *req, bool may_sleep)
 	if (req->type == VIRTIO_BLK_T_IN) {
 		/* First: what is dirty may be written back and be clean again. */
 		if (req->nr_guest && req->base.status == VIRTIO_BLK_S_OK)
-			bounce_back(req);
-		if (!dirty(guest, nr, may_sleep))
+			vblk_bounce_back(req);
+		if (!vblk_dirty(guest, nr, may_sleep))
 			return false;
 	}
-	free_bounce(req);
-	unhold_guest(req);
+	vblk_free_bounce(req);
+	vblk_unhold_guest(req);
 	req->nr_bvec = 0;
 	return true;
 }

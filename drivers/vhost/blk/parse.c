@@ -6,7 +6,7 @@
 #include "parse.h"
 
 /* In steps that cannot wrap, whatever the guest wrote. */
-static bool within(u64 sector, u64 sectors, u64 capacity)
+static bool vblk_within(u64 sector, u64 sectors, u64 capacity)
 {
 	return sector <= capacity && sectors <= capacity - sector;
 }
@@ -78,20 +78,20 @@ u8 vblk_check_rw(const struct vblk_limits *lim, u64 sector, size_t bytes,
 		return VIRTIO_BLK_S_IOERR;
 	if ((sector | sectors) & (lim->block_sectors - 1))
 		return VIRTIO_BLK_S_IOERR;
-	if (!within(sector, sectors, lim->capacity))
+	if (!vblk_within(sector, sectors, lim->capacity))
 		return VIRTIO_BLK_S_IOERR;
 	return VIRTIO_BLK_S_OK;
 }
 EXPORT_SYMBOL_IF_KUNIT(vblk_check_rw);
 
-static u32 max_range(const struct vblk_limits *lim, u32 type)
+static u32 vblk_max_range(const struct vblk_limits *lim, u32 type)
 {
 	return type == VIRTIO_BLK_T_DISCARD ? lim->max_discard_sectors :
 					      lim->max_write_zeroes_sectors;
 }
 
 /* As the guest was told. */
-static u32 max_ranges(const struct vblk_limits *lim, u32 type)
+static u32 vblk_max_ranges(const struct vblk_limits *lim, u32 type)
 {
 	return type == VIRTIO_BLK_T_DISCARD ? lim->max_discard_ranges : 1;
 }
@@ -107,11 +107,11 @@ u8 vblk_check_ranges(const struct vblk_limits *lim, u32 type, size_t bytes)
 {
 	size_t one = sizeof(struct virtio_blk_discard_write_zeroes);
 
-	if (!max_range(lim, type))
+	if (!vblk_max_range(lim, type))
 		return VIRTIO_BLK_S_UNSUPP;
 	if (lim->read_only)
 		return VIRTIO_BLK_S_IOERR;
-	if (!bytes || bytes % one || bytes / one > max_ranges(lim, type))
+	if (!bytes || bytes % one || bytes / one > vblk_max_ranges(lim, type))
 		return VIRTIO_BLK_S_IOERR;
 	return VIRTIO_BLK_S_OK;
 }
@@ -132,11 +132,11 @@ u8 vblk_check_range(const struct vblk_limits *lim, u32 type,
 		known = VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP;
 	if (range->flags & ~known)
 		return VIRTIO_BLK_S_UNSUPP;
-	if (range->sectors > max_range(lim, type))
+	if (range->sectors > vblk_max_range(lim, type))
 		return VIRTIO_BLK_S_IOERR;
 	if ((range->sector | range->sectors) & (lim->block_sectors - 1))
 		return VIRTIO_BLK_S_IOERR;
-	if (!within(range->sector, range->sectors, lim->capacity))
+	if (!vblk_within(range->sector, range->sectors, lim->capacity))
 		return VIRTIO_BLK_S_IOERR;
 	return VIRTIO_BLK_S_OK;
 }

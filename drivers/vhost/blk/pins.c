@@ -311,7 +311,7 @@ static bool vblk_uses_old(struct vserve_vring *vring, u64 cutoff)
 	mutex_lock(&vring->vq.mutex);
 	for (i = 0; i < vring->nr_reqs && !found; i++) {
 		req = vserve_slot(vring, i);
-		/* Pairs with the release in unhold_guest(). */
+		/* Pairs with the release in vblk_unhold_guest(). */
 		found = smp_load_acquire(&req->hold) == VBLK_HOLD_TABLE &&
 			req->taken_ns <= cutoff;
 	}

@@ -36,13 +36,13 @@ MODULE_PARM_DESC(max_run_us,
 static DEFINE_MUTEX(create_lock);
 
 /* The poller of @file, or NULL before VHOST_POLL_CREATE. */
-static struct vhost_poller *file_poller(struct file *file)
+static struct vhost_poller *vhost_file_poller(struct file *file)
 {
 	/* Pairs with the release in vhost_poll_create(). */
 	return smp_load_acquire(&file->private_data);
 }
 
-static int check_name(const char *name)
+static int vhost_check_name(const char *name)
 {
 	size_t len = strnlen(name, VHOST_POLL_NAME_LEN);
 
@@ -55,13 +55,13 @@ static int check_name(const char *name)
 	return 0;
 }
 
-static int check_create(const struct vhost_poll_create *arg)
+static int vhost_check_create(const struct vhost_poll_create *arg)
 {
 	if (arg->flags || arg->mode > VHOST_POLL_MODE_EVENT)
 		return -EINVAL;
 	if (arg->cpu >= nr_cpu_ids || !cpu_possible(arg->cpu))
 		return -EINVAL;
-	return check_name(arg->name);
+	return vhost_check_name(arg->name);
 }
 
 static long vhost_poll_create(struct file *file, void __user *uarg)
@@ -76,17 +76,17 @@ static long vhost_poll_create(struct file *file, void __user *uarg)
 	ret = vhost_poll_get_arg(&arg, sizeof(arg), uarg, CREATE_SIZE_VER0);
 	if (ret)
 		return ret;
-	ret = check_create(&arg);
+	ret = vhost_check_create(&arg);
 	if (ret)
 		return ret;
 
 	guard(mutex)(&create_lock);
-	if (file_poller(file))
+	if (vhost_file_poller(file))
 		return -EBUSY;
 	p = vhost_poller_create(file, &arg);
 	if (IS_ERR(p))
 		return PTR_ERR(p);
-	/* Pairs with the acquire in file_poller(). */
+	/* Pairs with the acquire in vhost_file_poller(). */
 	smp_store_release(&file->private_data, p);
 	return 0;
 }
@@ -94,7 +94,7 @@ static long vhost_poll_create(struct file *file, void __user *uarg)
 /* No capability: that was for CREATE, and the descriptor is the permission. */
 static long vhost_poll_set_mode(struct file *file, void __user *uarg)
 {
-	struct vhost_poller *p = file_poller(file);
+	struct vhost_poller *p = vhost_file_poller(file);
 	struct vhost_poll_set_mode arg;
 	int ret;
 
@@ -112,7 +112,7 @@ static long vhost_poll_set_mode(struct file *file, void __user *uarg)
 
 static long vhost_poll_get_stats(struct file *file, void __user *uarg)
 {
-	struct vhost_poller *p = file_poller(file);
+	struct vhost_poller *p = vhost_file_poller(file);
 	struct vhost_poll_stats __user *ustats = uarg;
 	struct vhost_poll_stats stats = {};
 	u32 size, flags;
@@ -161,7 +161,7 @@ static int vhost_poll_open(struct inode *inode, struct file *file)
 
 static int vhost_poll_release(struct inode *inode, struct file *file)
 {
-	struct vhost_poller *p = file_poller(file);
+	struct vhost_poller *p = vhost_file_poller(file);
 
 	if (p)
 		vhost_poller_destroy(p);
@@ -194,7 +194,7 @@ struct vhost_poller *vhost_poller_get(int fd)
 		fput(file);
 		return ERR_PTR(-EINVAL);
 	}
-	p = file_poller(file);
+	p = vhost_file_poller(file);
 	if (!p) {
 		fput(file);
 		return ERR_PTR(-ENXIO);

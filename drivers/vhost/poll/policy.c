@@ -80,7 +80,7 @@ void vhost_poll_policy_init(struct vhost_poll_policy *pol, u64 max_window,
 EXPORT_SYMBOL_IF_KUNIT(vhost_poll_policy_init);
 
 /* The new window, after work that came @gap after the work before it. */
-static u64 window_learn(u64 window, u64 gap, u64 max)
+static u64 vhost_window_learn(u64 window, u64 gap, u64 max)
 {
 	if (gap > max) {
 		window /= 4;
@@ -89,12 +89,12 @@ static u64 window_learn(u64 window, u64 gap, u64 max)
 	return clamp(2 * gap, max(window, WINDOW_MIN), max);
 }
 
-static void margin_grow(struct vhost_poll_policy *pol)
+static void vhost_margin_grow(struct vhost_poll_policy *pol)
 {
 	pol->margin = min(pol->margin + pol->margin / 2, MARGIN_MAX);
 }
 
-static void margin_shrink(struct vhost_poll_policy *pol, u64 by)
+static void vhost_margin_shrink(struct vhost_poll_policy *pol, u64 by)
 {
 	pol->margin = max(pol->margin - min(by, pol->margin), MARGIN_MIN);
 }
@@ -103,8 +103,8 @@ static void margin_shrink(struct vhost_poll_policy *pol, u64 by)
  * Whether the whole of a service cannot be foreseen, and being told costs little.
  * Of several requests one is done each time that part of a service has gone by.
  */
-static bool rather_told(const struct vhost_poll_policy *pol, u64 service,
-			unsigned int inflight)
+static bool vhost_rather_told(const struct vhost_poll_policy *pol, u64 service,
+			      unsigned int inflight)
 {
 	return pol->told && service > POLLED_FOR &&
 	       service < SLEEP_MIN + SLEEP_MARGINS * pol->margin &&
@@ -137,7 +137,7 @@ u64 vhost_poll_predict(const struct vhost_poll_policy *pol, u64 now,
 
 	if (wait >= SLEEP_MIN + SLEEP_MARGINS * pol->margin)
 		return now + wait - pol->margin;
-	if (!polled && rather_told(pol, service, inflight))
+	if (!polled && vhost_rather_told(pol, service, inflight))
 		return VHOST_POLL_FOREVER;
 	if (late <= service / 8 + SLEEP_MIN)
 		return VHOST_POLL_SPIN;
@@ -177,7 +177,7 @@ u64 vhost_poll_decide(struct vhost_poll_policy *pol, unsigned int mode, u64 now,
 }
 EXPORT_SYMBOL_IF_KUNIT(vhost_poll_decide);
 
-static void told_learn(struct vhost_poll_policy *pol, u64 took)
+static void vhost_told_learn(struct vhost_poll_policy *pol, u64 took)
 {
 	took = max(took, 1ULL);
 	if (!pol->told)
@@ -189,10 +189,10 @@ static void told_learn(struct vhost_poll_policy *pol, u64 took)
 }
 
 /* One that keeps the poller from sleeping until a forecast gets another chance. */
-static void margin_forget(struct vhost_poll_policy *pol)
+static void vhost_margin_forget(struct vhost_poll_policy *pol)
 {
 	if (pol->margin > MARGIN_FIRST)
-		margin_shrink(pol, pol->margin / 64);
+		vhost_margin_shrink(pol, pol->margin / 64);
 }
 
 /**
@@ -207,7 +207,7 @@ void vhost_poll_policy_slept(struct vhost_poll_policy *pol, u64 until,
 			     unsigned int inflight, u64 told, u64 now)
 {
 	if (told)
-		told_learn(pol, now > told ? now - told : 0);
+		vhost_told_learn(pol, now > told ? now - told : 0);
 	if (!inflight)
 		pol->slept = VHOST_POLL_SLEPT_IDLE;
 	else if (until == VHOST_POLL_FOREVER)
@@ -236,35 +236,35 @@ void vhost_poll_policy_work(struct vhost_poll_policy *pol,
 	switch (pol->slept) {
 	case VHOST_POLL_AWAKE:
 		if (pol->spun)
-			margin_forget(pol);
+			vhost_margin_forget(pol);
 		break;
 	case VHOST_POLL_SLEPT_IDLE:
-		pol->idle_window = window_learn(pol->idle_window, gap,
-						pol->max_window);
+		pol->idle_window = vhost_window_learn(pol->idle_window, gap,
+						      pol->max_window);
 		break;
 	case VHOST_POLL_SLEPT_EARLY:
 		if (inflight < pol->inflight)
-			margin_grow(pol);
+			vhost_margin_grow(pol);
 		else
-			pol->overlap_window = window_learn(pol->overlap_window,
-							   gap,
-							   pol->max_window);
+			pol->overlap_window = vhost_window_learn(pol->overlap_window,
+								 gap,
+								 pol->max_window);
 		break;
 	case VHOST_POLL_SLEPT_TIMED:
-		pol->overlap_window = window_learn(pol->overlap_window, U64_MAX,
-						   pol->max_window);
+		pol->overlap_window = vhost_window_learn(pol->overlap_window, U64_MAX,
+							 pol->max_window);
 		if (pol->spun)
-			margin_shrink(pol, awake / 4);
+			vhost_margin_shrink(pol, awake / 4);
 		else
-			margin_grow(pol);
+			vhost_margin_grow(pol);
 		break;
 	case VHOST_POLL_SLEPT_BLIND:
 		/* A completion: nothing arrived as long as it took. */
 		if (inflight < pol->inflight)
 			gap = U64_MAX;
-		pol->overlap_window = window_learn(pol->overlap_window, gap,
-						   pol->max_window);
-		margin_forget(pol);
+		pol->overlap_window = vhost_window_learn(pol->overlap_window, gap,
+							 pol->max_window);
+		vhost_margin_forget(pol);
 		break;
 	}
 	pol->slept = VHOST_POLL_AWAKE;

@@ -86,7 +86,7 @@ static inline bool poller_enter(struct vhost_poller *p,
 	return likely(p->mm == src->mm) || poller_switch_mm(p, src);
 }
 
-static int source_budget(const struct vhost_poll_source *src)
+static int vhost_source_budget(const struct vhost_poll_source *src)
 {
 	return max(1U, READ_ONCE(src->weight) * BUDGET_100 / 100);
 }
@@ -100,7 +100,7 @@ static bool poller_round(struct vhost_poller *p, unsigned int *work)
 	list_for_each_entry(src, &p->sources, node) {
 		if (!poller_enter(p, src))
 			continue;
-		n = src->ops->poll(src, source_budget(src));
+		n = src->ops->poll(src, vhost_source_budget(src));
 		if (n > 0)
 			*work += n;
 		if (src->waiting && !vhost_crew_run(p, src, work))
