@@ -467,7 +467,7 @@ void pvfs_queue_free(struct pvfs_queue *q)
 void pvfs_queue_start(struct pvfs_queue *q)
 {
 	spin_lock_bh(&q->poll.lock);
-	q->live = true;
+	WRITE_ONCE(q->live, true);
 	spin_unlock_bh(&q->poll.lock);
 }
 
@@ -480,7 +480,7 @@ void pvfs_queue_start(struct pvfs_queue *q)
 void pvfs_queue_stop(struct pvfs_queue *q)
 {
 	spin_lock_bh(&q->poll.lock);
-	q->live = false;
+	WRITE_ONCE(q->live, false);
 	spin_unlock_bh(&q->poll.lock);
 }
 

@@ -122,20 +122,35 @@ static void pvfs_leave(struct pvfs_queue *q, struct pvfs_slot *slot, bool over)
 		virtio_poll_policy_gave_up(&q->policy[slot->class], pvfs_poll_max_ns());
 }
 
+/*
+ * Whether pvfs_poll_once() would find nothing to do.  It takes no lock, as
+ * virtio_poll_unchanged(): a queue that stops, or a work that has something to end, is seen the
+ * next time.
+ */
+static bool pvfs_nothing_new(struct pvfs_queue *q)
+{
+	return READ_ONCE(q->live) && virtio_poll_unchanged(&q->poll) &&
+	       list_empty(&q->ended) && list_empty(&q->blocking);
+}
+
 /* One look at the ring; LEAVE: the last one, whatever it finds.  False: it was the last. */
 static bool pvfs_poll_once(struct pvfs_queue *q, struct pvfs_slot *slot, struct pvfs_wait *wait,
 			   bool leave, bool over)
 {
 	LIST_HEAD(done);
 
+	if (!leave && pvfs_nothing_new(q))
+		return true;
 	/* The lock's holder looks, or has just sent a request: no need to wait for it. */
 	if (leave)
 		spin_lock_bh(&q->poll.lock);
 	else if (!spin_trylock_bh(&q->poll.lock))
 		return true;
 	leave |= !q->live;
-	if (q->live && !wait->done)
+	if (q->live && !wait->done) {
+		virtio_poll_mark(&q->poll);
 		pvfs_collect(q, &done, true);
+	}
 	/* The works that end these want the CPU, too, and may be on it. */
 	leave |= !list_empty(&q->ended) || !list_empty(&q->blocking);
 	if (leave && !wait->done)

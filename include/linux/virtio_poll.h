@@ -9,7 +9,8 @@
  * - a poller has it (q->poller): the SCHED_IDLE thread of one CPU polls the ring whenever
  *   that CPU has nothing better to do;
  * - its callbacks are on (q->callbacks): the device will interrupt, and the driver's
- *   callback starts the same work as ->later;
+ *   callback starts the same work as ->later.  While another task has the CPU of the poller
+ *   that has the queue, both may own it;
  * - the work that ->later started is pending or running; it ends with virtio_poll_watch();
  * - it has waiters (q->waiters): each is a task that polls the ring for its own answer, on
  *   its CPU with preemption off.  It is counted under the lock in which its request went
@@ -25,16 +26,20 @@
  *   a thread has the queue, @stats.polls.  The driver takes it in process context or in
  *   softirqs, with bottom halves off, never in hard interrupts.  The layer's timer, a
  *   softirq, only ever tries it: a driver whose ring is used in process context may take
- *   locks inside that softirqs must not wait for.
- *   A thread that polls looks at the ring's index first, without the lock.  While the index
- *   stays as it was when the ring was found empty, the thread leaves the lock to others: a
- *   vCPU that the host preempts with the lock held would have them all wait.
+ *   locks inside that softirqs must not wait for.  The preempt notifier only tries it, too,
+ *   because it runs under the run queue's lock, and the holder may be waking a task.
+ *   The thread, and callers of pvfs that poll, compare the ring's index first, without the
+ *   lock (virtio_poll_unchanged()).  While it is as it was when the ring was found empty, they
+ *   leave the lock to others: a vCPU that the host preempts with the lock held would have
+ *   them all wait.
  * A CPU's list of queues: no lock.  It changes on that CPU only, with bottom halves off
  *   and the queue's lock held.
  */
 #ifndef _LINUX_VIRTIO_POLL_H
 #define _LINUX_VIRTIO_POLL_H
 
+#include <linux/compiler.h>
+#include <linux/irq_work.h>
 #include <linux/list.h>
 #include <linux/lockdep_types.h>
 #include <linux/spinlock.h>
@@ -63,7 +68,7 @@ enum virtio_poll_mode {
  *	virtio_poll_end(); drop the lock; complete
  * @later: start a work that calls virtio_poll_interrupted(), takes what there is and
  *	calls virtio_poll_watch() if there is more to come; called with or without q->lock,
- *	also from a softirq
+ *	also from a hard interrupt
  */
 struct virtio_poll_ops {
 	void (*poll)(struct virtio_poll_queue *q);
@@ -88,7 +93,7 @@ struct virtio_poll_stats {
 	u64 hits;		/* ... that found something */
 	u64 found;		/* answers that a thread found */
 	u64 sleeps;		/* waits that a poller left to interrupts */
-	u64 crowded;		/* ... because its CPU was busy with other tasks */
+	u64 crowded;		/* ... as another task took its CPU, or kept it for two ticks */
 	u64 interrupts;		/* written by the driver's callback only */
 };
 
@@ -103,6 +108,8 @@ struct virtio_poll_stats {
  * @waiters: tasks that poll for their own answers; written by virtio_poll_waiter_*() only
  * @poller: the poller that has it, or NULL
  * @node: on that poller's list
+ * @late: calls ->later where the scheduler's locks are held
+ * @owed: callbacks are to be turned on; set where the lock was taken
  * @policy: what is known about its waits
  * @wait_start: local_clock() when the present wait began; 0: it is not measured.  The
  *	driver may clear it where it says nothing about the device.
@@ -122,6 +129,8 @@ struct virtio_poll_queue {
 	unsigned int waiters;
 	struct virtio_poller *poller;
 	struct list_head node;
+	struct irq_work late;
+	bool owed;
 	struct virtio_poll_policy policy;
 	u64 wait_start;
 	u64 poll_start;
@@ -145,6 +154,32 @@ void virtio_poll_end(struct virtio_poll_queue *q, unsigned int found);
 void virtio_poll_drop(struct virtio_poll_queue *q);
 void virtio_poll_waiter_add(struct virtio_poll_queue *q);
 void virtio_poll_waiter_del(struct virtio_poll_queue *q);
+
+/**
+ * virtio_poll_mark - remember the ring's index, before answers are taken
+ * @q: the queue, locked
+ *
+ * An answer that arrives after the mark changes the index, so the next look takes the lock.
+ * virtio_poll_answered() makes the mark void.
+ */
+static inline void virtio_poll_mark(struct virtio_poll_queue *q)
+{
+	if (q->used_idx) {
+		WRITE_ONCE(q->empty_idx, READ_ONCE(*q->used_idx));
+		WRITE_ONCE(q->empty, true);
+	}
+}
+
+/**
+ * virtio_poll_unchanged - whether nothing came since virtio_poll_mark(), and nothing was found
+ * @q: the queue, locked or not
+ *
+ * What changes meanwhile is noticed the next time, as if it had come a moment later.
+ */
+static inline bool virtio_poll_unchanged(const struct virtio_poll_queue *q)
+{
+	return READ_ONCE(q->empty) && READ_ONCE(*q->used_idx) == READ_ONCE(q->empty_idx);
+}
 
 /**
  * virtio_poll_init - initialize a queue that has no ring yet

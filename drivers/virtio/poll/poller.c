@@ -9,36 +9,18 @@
  *
  * A queue is put on the list of the CPU that submits, or that takes answers from it,
  * while nothing else polls it.  It leaves the list when nothing is in flight, when the
- * wait has become too long (adaptive), when the mode says so, or when it is crowded out.
- *
- * Crowded out
- * -----------
- * Where the CPU is busy with other tasks, a SCHED_IDLE thread gets next to nothing, and
- * answers would lie in the ring.  So a timer, one tick long, runs as long as the list is
- * not empty; when the thread did not poll once between two ticks, all queues of the list
- * are left to interrupts, and none comes on this CPU for a while, which doubles each time
- * up to 1.6 seconds.  The timer is deferrable: on an idle CPU there is nothing to find
- * out, and it must not wake it.  (Not where the tick may be off beside a task that runs,
- * nohz_full: a deferrable timer would wait for that task.)  Where nothing is in flight
- * no one is kept waiting: a task that computes between one I/O and the next does not
- * crowd out its own poller.
- *
- * All of struct virtio_poller is touched on its own CPU only, by the thread, the timer,
- * submitters and drivers' softirqs alike, with bottom halves off where it changes; so it
- * needs no lock.
+ * wait has become too long (adaptive), when the mode says so, or when other tasks crowd it
+ * out (others.c).
  */
-#include <linux/virtio_poll.h>
+#include "poll.h"
 
 #include <linux/delay.h>
 #include <linux/jiffies.h>
 #include <linux/module.h>
-#include <linux/percpu.h>
 #include <linux/sched.h>
 #include <linux/sched/clock.h>
 #include <linux/sched/isolation.h>
-#include <linux/sched/stat.h>
 #include <linux/smpboot.h>
-#include <linux/timer.h>
 #include <linux/virtio.h>
 #include <linux/virtio_config.h>
 #include <linux/virtio_ring.h>
@@ -48,76 +30,13 @@
 #define CREATE_TRACE_POINTS
 #include <trace/events/virtio_poll.h>
 
-#define VPOLL_CROWDED_MIN	msecs_to_jiffies(50)
-#define VPOLL_CROWDED_SHIFT	5	/* up to 1.6 s */
-#define VPOLL_CROWDED_FORGET	(4 * HZ)
-
-struct virtio_poller {
-	struct list_head queues;
-	struct timer_list timer;
-	unsigned long polls;		/* of the thread, each of one queue */
-	unsigned long seen;		/* polls at the last tick */
-	unsigned long crowded_until;	/* jiffies; 0: not crowded */
-	unsigned long crowded_last;	/* jiffies, when it was found so */
-	unsigned int crowded_shift;	/* how often in a row */
-	bool proved;			/* the thread has run since it was last crowded out */
-	bool wanted;			/* by other tasks, see virtio_poll_cpu_wanted() */
-	const struct task_struct *caller;	/* polled last by itself; only compared */
-	bool parked;			/* its CPU is going away */
-};
-
-static DEFINE_PER_CPU(struct virtio_poller, vpoll_pollers);
-static DEFINE_PER_CPU(struct task_struct *, vpoll_tasks);
+DEFINE_PER_CPU(struct virtio_poller, vpoll_pollers);
+DEFINE_PER_CPU(struct task_struct *, vpoll_tasks);
 
 static u64 vpoll_max_ns(const struct virtio_poll_queue *q)
 {
 	return (u64)min(READ_ONCE(q->settings->max_us), VIRTIO_POLL_MAX_US) * NSEC_PER_USEC;
 }
-
-/* Whether this CPU has time for its poller. */
-static bool vpoll_cpu_has_time(struct virtio_poller *p)
-{
-	if (p->parked || (p->crowded_until && time_before(jiffies, p->crowded_until)))
-		return false;
-	p->crowded_until = 0;
-	return true;
-}
-
-/**
- * virtio_poll_cpu_wanted - whether a task that polls should leave its CPU to others
- * @q: the queue that it polls, or is about to
- *
- * Preemption is off.
- *
- * The CPU's thread is one of the others if it has another queue to poll: the tasks that
- * wait for that one sleep, and nothing else shows that they are there.
- *
- * single_task_running() says whether the task is alone on its CPU.  It is not while this
- * CPU's thread is runnable, so the function has to tell the thread from other tasks.  If
- * the thread is not runnable, the others are other tasks.  If it is, p->wanted decides.
- * It is set when a task asks for the CPU or crowds the thread out, and when a tick finds a
- * task at work that does not poll (vpoll_sample()).  It is cleared when the thread runs: a
- * SCHED_IDLE thread mostly runs where nothing else wants to.  It does run a little beside
- * others, and then the next tick corrects it.
- *
- * Return: true if it should.
- */
-bool virtio_poll_cpu_wanted(struct virtio_poll_queue *q)
-{
-	struct virtio_poller *p = this_cpu_ptr(&vpoll_pollers);
-
-	if (need_resched()) {
-		p->wanted = true;
-		return true;
-	}
-	if (!list_empty(&p->queues) &&
-	    !(READ_ONCE(q->poller) == p && list_is_singular(&p->queues)))
-		return true;
-	if (single_task_running())
-		return false;
-	return p->wanted || !READ_ONCE(this_cpu_read(vpoll_tasks)->on_rq);
-}
-EXPORT_SYMBOL_GPL(virtio_poll_cpu_wanted);
 
 /* For a wait that begins: it is counted. */
 static bool vpoll_decide(struct virtio_poll_queue *q)
@@ -137,16 +56,28 @@ static bool vpoll_callbacks_on(struct virtio_poll_queue *q)
 	return virtqueue_enable_cb(q->vq);
 }
 
-/*
- * Callbacks of a queue that a poller has stay as they are, and the thread turns them off
- * once it really runs.  Where it may not run, because other tasks crowded it out the last
- * time, they are turned on: else the first answer after each try would lie in the ring until
- * the timer notices.
- */
 static void vpoll_cover(struct virtio_poll_queue *q)
 {
-	if (!READ_ONCE(q->poller->proved) && !q->callbacks && !vpoll_callbacks_on(q))
+	if (!q->callbacks && !vpoll_callbacks_on(q))
 		q->ops->later(q);
+}
+
+/*
+ * Turn callbacks on if the thread may not run soon; an interrupt or the thread turns them off.
+ *
+ * While it is away, a request that is alone is not covered if it comes from the thread's own
+ * CPU: the submitter is about to sleep, and a device that answers before the thread runs would
+ * interrupt for this request, and so for the next one.
+ */
+static void vpoll_cover_if_needed(struct virtio_poll_queue *q)
+{
+	struct virtio_poller *p = q->poller;
+	bool owed = q->owed;
+
+	q->owed = false;
+	if (owed || vpoll_needs_cover(p) ||
+	    (READ_ONCE(p->away) && (q->inflight > 1 || p != this_cpu_ptr(&vpoll_pollers))))
+		vpoll_cover(q);
 }
 
 static struct task_struct *vpoll_attach(struct virtio_poll_queue *q)
@@ -158,12 +89,14 @@ static struct task_struct *vpoll_attach(struct virtio_poll_queue *q)
 	q->poll_start = 0;
 	list_add_tail(&q->node, &p->queues);
 	trace_virtio_poll_attach(q);
-	/* The thread has a whole tick to begin. */
+	/* The thread has a whole run of the timer to begin. */
 	if (first)
 		p->seen = p->polls - 1;
+	/* This is two ticks, because a timer never fires early. */
 	if (!timer_pending(&p->timer))
 		mod_timer(&p->timer, jiffies + 1);
-	vpoll_cover(q);
+	if (p->away || vpoll_needs_cover(p))
+		vpoll_cover(q);
 	return first ? this_cpu_read(vpoll_tasks) : NULL;
 }
 
@@ -171,8 +104,9 @@ static struct task_struct *vpoll_attach(struct virtio_poll_queue *q)
 static void vpoll_detach(struct virtio_poll_queue *q)
 {
 	list_del(&q->node);
-	/* virtio_poll_release() waits for this. */
-	WRITE_ONCE(q->poller, NULL);
+	q->owed = false;
+	/* Pairs with the acquire in virtio_poll_release(). */
+	smp_store_release(&q->poller, NULL);
 }
 
 static void vpoll_callbacks_off(struct virtio_poll_queue *q)
@@ -187,13 +121,15 @@ static void vpoll_callbacks_off(struct virtio_poll_queue *q)
  * virtio_poll_interrupted - the driver is about to read the ring after an interrupt
  * @q: the queue, locked
  *
- * Turns callbacks off, unless a poller has the queue: its thread does when it runs, and
- * until then they may be its only other owner.
+ * Turns callbacks off, unless a poller has the queue and its thread may not run soon.  There may
+ * have been no interrupt: ->later calls this, too.
  */
 void virtio_poll_interrupted(struct virtio_poll_queue *q)
 {
+	struct virtio_poller *p = q->poller;
+
 	lockdep_assert_held(&q->lock);
-	if (!q->poller)
+	if (!p || !(vpoll_needs_cover(p) || READ_ONCE(p->away)))
 		vpoll_callbacks_off(q);
 }
 EXPORT_SYMBOL_GPL(virtio_poll_interrupted);
@@ -210,10 +146,11 @@ struct task_struct *virtio_poll_watch(struct virtio_poll_queue *q)
 	lockdep_assert_held(&q->lock);
 	if (q->waiters)
 		return NULL;
+	vpoll_note_user(this_cpu_ptr(&vpoll_pollers));
 	if (!q->wait_start && READ_ONCE(q->settings->mode) == VIRTIO_POLL_ADAPTIVE)
 		q->wait_start = local_clock();
 	if (q->poller) {
-		vpoll_cover(q);
+		vpoll_cover_if_needed(q);
 		return NULL;
 	}
 
@@ -239,6 +176,9 @@ void virtio_poll_answered(struct virtio_poll_queue *q, bool polled)
 
 	lockdep_assert_held(&q->lock);
 	WRITE_ONCE(q->empty, false);
+	/* All that was in flight when another task took the CPU.  See vpoll_cover_if_needed(). */
+	if (!q->inflight && q->poller && !vpoll_needs_cover(q->poller))
+		vpoll_callbacks_off(q);
 	if (READ_ONCE(q->settings->mode) != VIRTIO_POLL_ADAPTIVE) {
 		q->wait_start = 0;
 		WRITE_ONCE(q->poll_start, 0);
@@ -281,20 +221,6 @@ static enum vpoll_why vpoll_judge(const struct virtio_poll_queue *q, u64 start, 
 	return VPOLL_TOO_LONG;
 }
 
-/* The thread did not poll for a tick: leave all to interrupts, longer each time. */
-static void vpoll_back_off(struct virtio_poller *p)
-{
-	if (time_after(jiffies, p->crowded_last + VPOLL_CROWDED_FORGET))
-		p->crowded_shift = 0;
-	p->crowded_last = jiffies;
-	p->proved = false;
-	p->wanted = true;
-	/* Zero stands for "not crowded". */
-	p->crowded_until = (jiffies + (VPOLL_CROWDED_MIN << p->crowded_shift)) ?: 1;
-	if (p->crowded_shift < VPOLL_CROWDED_SHIFT)
-		p->crowded_shift++;
-}
-
 /* Off the list; what is in flight is left to interrupts. */
 static void vpoll_let_go(struct virtio_poll_queue *q, enum vpoll_why why)
 {
@@ -314,6 +240,49 @@ static void vpoll_let_go(struct virtio_poll_queue *q, enum vpoll_why why)
 		q->ops->later(q);
 }
 
+/*
+ * The scheduler holds the run queue's lock, so nothing may be waited for, or woken.  Where an
+ * answer came first, an irq_work starts the driver's work; and where the queue's lock is taken:
+ * that work covers the queue (q->owed).
+ *
+ * Returns whether anything is in flight, as far as is known.
+ */
+static bool vpoll_leave_to_interrupts(struct virtio_poll_queue *q)
+{
+	bool wanted;
+
+	if (!spin_trylock(&q->lock)) {
+		WRITE_ONCE(q->owed, true);
+		irq_work_queue(&q->late);
+		return true;
+	}
+	wanted = q->inflight && !q->waiters;
+	if (wanted && !q->callbacks) {
+		q->stats.sleeps++;
+		q->stats.crowded++;
+		trace_virtio_poll_crowded(q);
+		if (!vpoll_callbacks_on(q))
+			irq_work_queue(&q->late);
+	}
+	spin_unlock(&q->lock);
+	return wanted;
+}
+
+/*
+ * Another task has the CPU of the thread.  Returns whether anything is in flight.
+ *
+ * Each queue's lock is taken: who submits from another CPU sees p->away, or is seen here.
+ */
+bool vpoll_interrupts_on(struct virtio_poller *p)
+{
+	struct virtio_poll_queue *q;
+	bool any = false;
+
+	list_for_each_entry(q, &p->queues, node)
+		any |= vpoll_leave_to_interrupts(q);
+	return any;
+}
+
 /**
  * virtio_poll_begin - the CPU's thread is about to poll a ring
  * @q: the queue, locked
@@ -327,13 +296,10 @@ bool virtio_poll_begin(struct virtio_poll_queue *q)
 		vpoll_detach(q);
 		return false;
 	}
-	/* Only now that the thread really runs, see vpoll_attach(). */
+	/* Only now that the thread really runs, see vpoll_cover_if_needed(). */
+	q->owed = false;
 	vpoll_callbacks_off(q);
-	/* Read before the ring is: what comes in between is taken, and makes this void. */
-	if (q->used_idx) {
-		q->empty_idx = READ_ONCE(*q->used_idx);
-		WRITE_ONCE(q->empty, true);
-	}
+	virtio_poll_mark(q);
 	return true;
 }
 EXPORT_SYMBOL_GPL(virtio_poll_begin);
@@ -357,6 +323,7 @@ void virtio_poll_end(struct virtio_poll_queue *q, unsigned int found)
 	if (found) {
 		q->stats.hits++;
 		q->stats.found += found;
+		q->poller->delivered = true;
 		return;
 	}
 	now = local_clock();
@@ -391,7 +358,7 @@ void virtio_poll_waiter_add(struct virtio_poll_queue *q)
 
 	lockdep_assert_held(&q->lock);
 	WRITE_ONCE(q->waiters, q->waiters + 1);
-	p->caller = current;
+	vpoll_note_user(p);
 	vpoll_callbacks_off(q);
 	/* The thread of another CPU drops it by itself. */
 	if (q->poller == p)
@@ -417,15 +384,12 @@ static int vpoll_should_run(unsigned int cpu)
 	return !list_empty(&per_cpu(vpoll_pollers, cpu).queues);
 }
 
-/*
- * A look at the queue without its lock: is there nothing to do?  All that is read may change
- * meanwhile.  That is noticed by the next look, as it would be had it changed a moment later.
- */
+/* Whether ->poll would find nothing to do.  As virtio_poll_unchanged(), it takes no lock. */
 static bool vpoll_nothing_new(struct virtio_poll_queue *q)
 {
 	u64 start = READ_ONCE(q->poll_start);
 
-	if (!READ_ONCE(q->empty) || READ_ONCE(*q->used_idx) != q->empty_idx)
+	if (!virtio_poll_unchanged(q))
 		return false;
 	if (READ_ONCE(q->callbacks) || READ_ONCE(q->waiters) || !READ_ONCE(q->inflight))
 		return false;
@@ -447,7 +411,9 @@ static void vpoll_run(unsigned int cpu)
 
 	local_bh_disable();
 	p->wanted = false;
-	p->proved = true;
+	WRITE_ONCE(p->starved, false);
+	WRITE_ONCE(p->away, false);
+	p->delivered = false;
 	p->polls++;
 	q = list_first_entry_or_null(&p->queues, struct virtio_poll_queue, node);
 	if (q) {
@@ -470,7 +436,7 @@ static bool vpoll_anything_in_flight(struct virtio_poller *p)
 }
 
 /*
- * The thread did not poll for a tick; WAITING says whether a request was kept waiting.  A
+ * The thread did not poll for two ticks; WAITING says whether a request was kept waiting.  A
  * queue whose lock is taken leaves the list at the next tick (see the top of
  * virtio_poll.h), and what is in its ring is seen to before.
  */
@@ -486,18 +452,6 @@ static void vpoll_tick(struct virtio_poll_queue *q, bool waiting)
 	else if (!q->inflight || q->waiters)
 		vpoll_let_go(q, VPOLL_IDLE);
 	spin_unlock(&q->lock);
-}
-
-/*
- * A tick, while the thread is runnable: does the task that it interrupts want the CPU for
- * itself?  One that also polls now and then looks so, too, when it computes.  Then its next
- * reply is left to the thread, which costs it two switches and says that it was wrong.
- */
-static void vpoll_sample(struct virtio_poller *p)
-{
-	if (current != p->caller && current != this_cpu_read(vpoll_tasks) &&
-	    !is_idle_task(current))
-		p->wanted = true;
 }
 
 static void vpoll_timer(struct timer_list *t)
@@ -532,6 +486,7 @@ static void vpoll_setup(unsigned int cpu)
 
 	if (sched_setattr_nocheck(current, &attr))
 		pr_warn("virtio_poll: the poller of CPU %u is not of class SCHED_IDLE\n", cpu);
+	vpoll_notifier_add(&per_cpu(vpoll_pollers, cpu));
 }
 
 /* The CPU is going away: interrupts take over what its thread polls. */
@@ -555,6 +510,7 @@ static void vpoll_park(unsigned int cpu)
 static void vpoll_cleanup(unsigned int cpu, bool online)
 {
 	vpoll_park(cpu);
+	vpoll_notifier_del(&per_cpu(vpoll_pollers, cpu));
 }
 
 static void vpoll_unpark(unsigned int cpu)
@@ -573,12 +529,20 @@ static struct smp_hotplug_thread vpoll_threads = {
 	.thread_comm		= "virtio-poll/%u",
 };
 
+static void vpoll_late(struct irq_work *work)
+{
+	struct virtio_poll_queue *q = container_of(work, struct virtio_poll_queue, late);
+
+	q->ops->later(q);
+}
+
 /* See virtio_poll_init(). */
 void __virtio_poll_init(struct virtio_poll_queue *q, const struct virtio_poll_ops *ops,
 			const struct virtio_poll_settings *settings, struct lock_class_key *key)
 {
 	spin_lock_init(&q->lock);
 	lockdep_set_class(&q->lock, key);
+	init_irq_work(&q->late, vpoll_late);
 	q->ops = ops;
 	q->settings = settings;
 }
@@ -610,8 +574,10 @@ EXPORT_SYMBOL_GPL(virtio_poll_ring);
  */
 void virtio_poll_release(struct virtio_poll_queue *q)
 {
-	while (READ_ONCE(q->poller))
+	/* Pairs with the release in vpoll_detach(): @late has been queued, if it was to be. */
+	while (smp_load_acquire(&q->poller))
 		usleep_range(100, 1000);
+	irq_work_sync(&q->late);
 	/* The thread or the timer that let go may still hold the lock. */
 	spin_lock_bh(&q->lock);
 	/* An interrupt may come all the same. */
@@ -635,16 +601,20 @@ EXPORT_SYMBOL_GPL(virtio_poll_forget);
 static int __init virtio_poll_module_init(void)
 {
 	unsigned int cpu;
+	int err;
 
 	for_each_possible_cpu(cpu) {
 		struct virtio_poller *p = &per_cpu(vpoll_pollers, cpu);
 
 		INIT_LIST_HEAD(&p->queues);
-		p->proved = true;
 		timer_setup(&p->timer, vpoll_timer, TIMER_PINNED |
 			    (housekeeping_test_cpu(cpu, HK_TYPE_TICK) ? TIMER_DEFERRABLE : 0));
 	}
-	return smpboot_register_percpu_thread(&vpoll_threads);
+	vpoll_notifiers_begin();
+	err = smpboot_register_percpu_thread(&vpoll_threads);
+	if (err)
+		vpoll_notifiers_end();
+	return err;
 }
 
 static void __exit virtio_poll_module_exit(void)
@@ -652,6 +622,7 @@ static void __exit virtio_poll_module_exit(void)
 	unsigned int cpu;
 
 	smpboot_unregister_percpu_thread(&vpoll_threads);
+	vpoll_notifiers_end();
 	for_each_possible_cpu(cpu)
 		timer_delete_sync(&per_cpu(vpoll_pollers, cpu).timer);
 }

@@ -5,13 +5,17 @@
 import itertools
 import os
 import re
+import time
 import unittest
 from pathlib import Path
 
-from pvblk import FILE_SYSTEMS, FIO, UNCROWDED_DEPTHS, Disk, GuestCase
+from pvblk import CROWDED_FORGET, CROWDED_MAX, FILE_SYSTEMS, FIO, UNCROWDED_DEPTHS, Disk, GuestCase
 from pvlab import ktap
+from pvlab.pvio import Nullb
 
 MIB = 1 << 20
+SLOW_NS = 20_000_000
+SLOW_READS = 48
 
 
 class Io(GuestCase):
@@ -30,7 +34,17 @@ class Io(GuestCase):
         return [
             Disk.qemu(cls.file(f"r{i}", "32M"), num_queues=3 - i % 3, serial=f"r{i}", **kind)
             for i, kind in enumerate(cls.KINDS.values())
-        ] + [Disk.qemu(cls.backing, num_queues=2, serial="fs")]
+        ] + [
+            Disk.qemu(cls.backing, num_queues=2, serial="fs"),
+            Disk.qemu(cls.slow(), serial="slow"),
+        ]
+
+    @classmethod
+    def slow(cls):
+        """A disk that takes its time for each request."""
+        null = Nullb("slow", size_mb=16, irqmode=2, completion_nsec=SLOW_NS)
+        cls.addClassCleanup(null.remove)
+        return null.path
 
     def setUp(self):
         self.disk = self.take("vda")
@@ -101,6 +115,29 @@ class Io(GuestCase):
         self.assertGreaterEqual(grown["completed"], 64)
         self.assertLess(grown["interrupts"], grown["completed"] / 2)
 
+    def test_bursts_of_another_task_leave_the_queue_to_interrupts(self):
+        """Each is so short that the poller runs in each tick; a read waits for several."""
+        disk = self.take("vdg")
+        self.mode(disk, "busy")
+        burst = "fio --name=b --thread --ioengine=cpuio --cpuload=30 --cpuchunks=3000"
+        ticks = "awk '{ exit $14 < 50 }' /proc/$pid/stat"
+        self.sh(
+            f"{burst} --cpus_allowed=0 --time_based --runtime=600 >/dev/null 2>&1 </dev/null & "
+            f"pid=$!; until {ticks}; do sleep .1; done"
+        )
+        interrupts = 0
+        try:
+            for depth in UNCROWDED_DEPTHS:
+                time.sleep(CROWDED_MAX)
+                with self.subTest(f"depth {depth}"):
+                    with self.counting(disk) as grown:
+                        self.reads(disk, depth, SLOW_READS, 0)
+                    self.assertGreaterEqual(grown["crowded"], SLOW_READS / depth / 2)
+                    interrupts += grown["interrupts"]
+        finally:
+            self.sh("while killall -9 fio 2>/dev/null; do sleep .1; done")
+        self.assertGreater(interrupts, 0)
+
     def test_irq_does_not_poll(self):
         self.mode(self.disk, "irq")
         with self.counting(self.disk) as grown:
@@ -132,6 +169,8 @@ class Io(GuestCase):
             "--cpus_allowed=0 --size="
         )
         self.sh(f"{fio}64k")
+        # Being crowded out lasts the longer, the less it is forgotten, and no try is made then.
+        time.sleep(CROWDED_FORGET)
         with self.counting(self.disk) as grown:
             self.sh(f"{fio}4M")
         # Of 16 waits, then of 32, 64, ...: six.  One that is crowded out is a try, too.

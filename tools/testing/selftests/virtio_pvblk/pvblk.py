@@ -19,14 +19,14 @@ from pvlab.guest import Disk, Guest  # noqa: E402
 DEBUG = os.environ.get("LAB_LANE") == "debug"
 # How long a guest's command may take; in the debug lane everything is slower.
 PATIENCE = 240 if DEBUG else 120
-# Busy mode is shown in batches of so many reads of 4 KiB.  A batch counts if no other
-# task crowded the poller out meanwhile: it has to end before the CPU is busy otherwise
-# for a tick.  A queue that was crowded out is left to interrupts for CROWDED_MAX seconds
-# at most.  In the debug lane fio alone takes whole ticks between an I/O's submission
-# and its sleep, so several at once are not tried there.
+# Busy mode is shown in batches of so many reads of 4 KiB.  A batch counts if no other task
+# took the CPU from the poller meanwhile (`crowded`).  If it was for two ticks, the queue is
+# left to interrupts for CROWDED_MAX seconds at most.  In the debug lane fio alone takes whole
+# ticks between an I/O's submission and its sleep, so several at once are not tried there.
 BATCH = 32 if DEBUG else 128
 BATCHES = 40
 CROWDED_MAX = 1.6
+CROWDED_FORGET = 5
 UNCROWDED_READS = 64 if DEBUG else 512
 UNCROWDED_DEPTHS = (1,) if DEBUG else (1, 8)
 COUNTERS = (
@@ -224,9 +224,8 @@ class GuestCase(unittest.TestCase):
         """Reads from a CPU take none in busy mode, and all are found by looking.
 
         A queue that was left to interrupts may take one more before its poller turns
-        them off, so a few reads come first.  A CPU that is busy with others for a whole
-        tick falls back to them: such a batch of reads says nothing, and the next one
-        counts.  Batches are short, so that a loaded machine leaves enough of them alone.
+        them off, so a few reads come first.  While another task has the CPU there are
+        some, too: such a batch of reads says nothing, and the next one counts.  Batches are short, so that a loaded machine leaves enough of them alone.
         """
         self.mode(disk, "busy")
         alone, crowded = 0, True

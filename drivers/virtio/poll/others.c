@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Whether other tasks want the CPU.
+ *
+ * A SCHED_IDLE thread gets next to nothing beside them, and answers would lie in the ring.
+ * Nor may a task that polls for itself keep them waiting.
+ *
+ * For less than two ticks
+ * -----------------------
+ * A preempt notifier tells when a task takes the CPU from the thread.  Then callbacks of the
+ * queues with requests in flight are turned on, and stay on until all that was in flight is
+ * answered or the thread runs again.  Not so
+ *
+ * - for the first task after an answer, which is taken for the one that waited for it;
+ * - for the task that submitted last: it waits for answers, so it will not run for long;
+ * - for kernel threads and io_uring's workers: they run for some microseconds, mostly for the
+ *   sake of I/O.
+ *
+ * That leaves the request that is submitted beside such a task, by one that then sleeps: the
+ * thread need not run in between.  So while other tasks come often, a submission turns callbacks
+ * on as well.  Where they come seldom, such requests are few; and a device that answers before
+ * the thread runs would interrupt for each of them, for no better reason than the one before.
+ *
+ * Crowded out: for two ticks and more
+ * -----------------------------------
+ * A timer, two ticks long, runs as long as the list of queues is not empty; when the thread did
+ * not poll once between two runs of it, all queues of the list are left to interrupts, and none
+ * comes on this CPU for a while, which doubles each time up to 1.6 seconds.  The timer is
+ * deferrable: on an idle CPU there is nothing to find out, and it must not wake it.  (Not where
+ * the tick may be off beside a task that runs, nohz_full: a deferrable timer would wait for
+ * that task.)  Where nothing is in flight no one is kept waiting: a task that computes
+ * between one I/O and the next does not crowd out its own poller.
+ */
+#include "poll.h"
+
+#include <linux/jiffies.h>
+#include <linux/module.h>
+#include <linux/preempt.h>
+#include <linux/sched.h>
+#include <linux/sched/clock.h>
+#include <linux/sched/stat.h>
+
+#define VPOLL_CROWDED_MIN	msecs_to_jiffies(50)
+#define VPOLL_CROWDED_SHIFT	5	/* up to 1.6 s */
+#define VPOLL_CROWDED_FORGET	(4 * HZ)
+/* Tasks that come twice in so many nanoseconds come often. */
+#define VPOLL_OFTEN_NS		max(5 * NSEC_PER_MSEC, 2 * TICK_NSEC)
+/* A task that has not submitted for so long is a task like others. */
+#define VPOLL_USER_FORGET	msecs_to_jiffies(100)
+
+/* Whether this CPU has time for its poller. */
+bool vpoll_cpu_has_time(struct virtio_poller *p)
+{
+	if (p->parked || (p->crowded_until && time_before(jiffies, p->crowded_until)))
+		return false;
+	p->crowded_until = 0;
+	return true;
+}
+
+/**
+ * virtio_poll_cpu_wanted - whether a task that polls should leave its CPU to others
+ * @q: the queue that it polls, or is about to
+ *
+ * Preemption is off.
+ *
+ * The CPU's thread is one of the others if it has another queue to poll: the tasks that
+ * wait for that one sleep, and nothing else shows that they are there.
+ *
+ * single_task_running() says whether the task is alone on its CPU.  It is not while this
+ * CPU's thread is runnable, so the function has to tell the thread from other tasks.  If
+ * the thread is not runnable, the others are other tasks.  If it is, p->wanted decides.
+ * It is set when a task takes the CPU or crowds the thread out, and when a tick finds a
+ * task at work that does not poll (vpoll_sample()).  It is cleared when the thread runs: a
+ * SCHED_IDLE thread mostly runs where nothing else wants to.  It does run a little beside
+ * others, and then the next tick corrects it.
+ *
+ * Return: true if it should.
+ */
+bool virtio_poll_cpu_wanted(struct virtio_poll_queue *q)
+{
+	struct virtio_poller *p = this_cpu_ptr(&vpoll_pollers);
+
+	if (need_resched()) {
+		p->wanted = true;
+		return true;
+	}
+	if (!list_empty(&p->queues) &&
+	    !(READ_ONCE(q->poller) == p && list_is_singular(&p->queues)))
+		return true;
+	if (single_task_running())
+		return false;
+	return p->wanted || !READ_ONCE(this_cpu_read(vpoll_tasks)->on_rq);
+}
+EXPORT_SYMBOL_GPL(virtio_poll_cpu_wanted);
+
+/*
+ * Remember the task that submits or polls.  Kernel threads work for other tasks, and in a
+ * softirq current is only the task that was interrupted.
+ */
+void vpoll_note_user(struct virtio_poller *p)
+{
+	if (!in_task() || current->flags & PF_KTHREAD)
+		return;
+	p->user = current;
+	p->user_seen = jiffies;
+}
+
+static bool vpoll_is_user(const struct virtio_poller *p, const struct task_struct *task)
+{
+	return task == p->user && time_before(jiffies, p->user_seen + VPOLL_USER_FORGET);
+}
+
+/*
+ * Whether the thread may not come to run soon, so that a queue that it has needs interrupts
+ * until it does.  Without them the first answer after each try would lie in the ring until
+ * the timer notices.
+ */
+bool vpoll_needs_cover(struct virtio_poller *p)
+{
+	/* The clocks of two CPUs may differ a little. */
+	return READ_ONCE(p->starved) ||
+	       (READ_ONCE(p->frequent) &&
+		(s64)(local_clock() - READ_ONCE(p->preempted)) < (s64)VPOLL_OFTEN_NS);
+}
+
+/* The thread did not poll for two ticks: leave all to interrupts, longer each time. */
+void vpoll_back_off(struct virtio_poller *p)
+{
+	if (time_after(jiffies, p->crowded_last + VPOLL_CROWDED_FORGET))
+		p->crowded_shift = 0;
+	p->crowded_last = jiffies;
+	p->wanted = true;
+	WRITE_ONCE(p->starved, true);
+	/* Zero stands for "not crowded". */
+	p->crowded_until = (jiffies + (VPOLL_CROWDED_MIN << p->crowded_shift)) ?: 1;
+	if (p->crowded_shift < VPOLL_CROWDED_SHIFT)
+		p->crowded_shift++;
+}
+
+/*
+ * A tick while the thread is runnable: does the interrupted task want the CPU for itself?  The
+ * last user is taken to wait for answers, even when it computes: then a task that polls here
+ * leaves only when the scheduler asks it to.
+ */
+void vpoll_sample(struct virtio_poller *p)
+{
+	if (!vpoll_is_user(p, current) && current != this_cpu_read(vpoll_tasks) &&
+	    !is_idle_task(current))
+		p->wanted = true;
+}
+
+#ifdef CONFIG_PREEMPT_NOTIFIERS
+
+static bool vpoll_is_other(const struct virtio_poller *p, const struct task_struct *task)
+{
+	return !vpoll_is_user(p, task) && !is_idle_task(task) &&
+	       !(task->flags & (PF_KTHREAD | PF_IO_WORKER));
+}
+
+/* The thread leaves its CPU to @next. */
+static void vpoll_sched_out(struct preempt_notifier *notifier, struct task_struct *next)
+{
+	struct virtio_poller *p = container_of(notifier, struct virtio_poller, notifier);
+	u64 now;
+
+	if (!vpoll_is_other(p, next))
+		return;
+	if (p->delivered) {
+		p->delivered = false;
+		return;
+	}
+	/* First, because an interrupt may come as soon as callbacks are on. */
+	WRITE_ONCE(p->away, true);
+	if (!vpoll_interrupts_on(p)) {
+		WRITE_ONCE(p->away, false);
+		return;
+	}
+	now = local_clock();
+	p->wanted = true;
+	WRITE_ONCE(p->frequent, now - p->preempted < VPOLL_OFTEN_NS);
+	WRITE_ONCE(p->preempted, now);
+}
+
+/* struct preempt_ops wants one. */
+static void vpoll_sched_in(struct preempt_notifier *notifier, int cpu)
+{
+}
+
+static struct preempt_ops vpoll_preempt_ops = {
+	.sched_in	= vpoll_sched_in,
+	.sched_out	= vpoll_sched_out,
+};
+
+/* In the thread. */
+void vpoll_notifier_add(struct virtio_poller *p)
+{
+	preempt_notifier_init(&p->notifier, &vpoll_preempt_ops);
+	preempt_notifier_register(&p->notifier);
+}
+
+void vpoll_notifier_del(struct virtio_poller *p)
+{
+	preempt_notifier_unregister(&p->notifier);
+}
+
+void vpoll_notifiers_begin(void)
+{
+	preempt_notifier_inc();
+}
+
+void vpoll_notifiers_end(void)
+{
+	preempt_notifier_dec();
+}
+
+#endif
