@@ -15,7 +15,7 @@
 #include <linux/virtio_ring.h>
 
 /* See Locking in pvfs.h. */
-DEFINE_MUTEX(pvfs_mutex);
+static DEFINE_MUTEX(pvfs_devs_mutex);
 static LIST_HEAD(pvfs_devs);
 
 static void pvfs_dev_free(struct kref *ref)
@@ -56,17 +56,40 @@ struct pvfs_dev *pvfs_dev_find(const char *tag)
 {
 	struct pvfs_dev *dev;
 
-	mutex_lock(&pvfs_mutex);
+	mutex_lock(&pvfs_devs_mutex);
 	dev = pvfs_dev_find_locked(tag);
 	if (dev)
 		kref_get(&dev->ref);
-	mutex_unlock(&pvfs_mutex);
+	mutex_unlock(&pvfs_devs_mutex);
 	return dev;
+}
+
+/* Take the tag.  A mount that comes before pvfs_up() has the lock gets -ENODEV. */
+static int pvfs_dev_list(struct pvfs_dev *dev)
+{
+	int err = 0;
+
+	mutex_lock(&pvfs_devs_mutex);
+	if (pvfs_dev_find_locked(dev->tag)) {
+		dev_err(&dev->vdev->dev, "another device has the tag %s\n", dev->tag);
+		err = -EEXIST;
+	} else {
+		list_add_tail(&dev->node, &pvfs_devs);
+	}
+	mutex_unlock(&pvfs_devs_mutex);
+	return err;
+}
+
+static void pvfs_dev_unlist(struct pvfs_dev *dev)
+{
+	mutex_lock(&pvfs_devs_mutex);
+	list_del_init(&dev->node);
+	mutex_unlock(&pvfs_devs_mutex);
 }
 
 bool pvfs_dev_live(struct pvfs_dev *dev)
 {
-	lockdep_assert_held(&pvfs_mutex);
+	lockdep_assert_held(&dev->lock);
 	return dev->up && dev->queues[0].live;
 }
 
@@ -94,7 +117,7 @@ static void pvfs_stop(struct pvfs_dev *dev)
 {
 	unsigned int i;
 
-	lockdep_assert_held(&pvfs_mutex);
+	lockdep_assert_held(&dev->lock);
 	if (!pvfs_dev_live(dev))
 		return;
 	pvfs_hiprio_stop(dev);
@@ -128,12 +151,12 @@ static void pvfs_fail_work(struct work_struct *work)
 {
 	struct pvfs_dev *dev = container_of(work, struct pvfs_dev, fail_work);
 
-	mutex_lock(&pvfs_mutex);
+	mutex_lock(&dev->lock);
 	if (pvfs_dev_live(dev)) {
 		dev_err(&dev->vdev->dev, "the device is given up: all requests fail until pvfs is bound to it anew\n");
 		pvfs_stop(dev);
 	}
-	mutex_unlock(&pvfs_mutex);
+	mutex_unlock(&dev->lock);
 }
 
 static int pvfs_find_vqs(struct pvfs_dev *dev)
@@ -265,23 +288,6 @@ static int pvfs_alloc_queues(struct pvfs_dev *dev)
 	return pvfs_hiprio_init(dev);
 }
 
-static int pvfs_add_dev(struct pvfs_dev *dev)
-{
-	int err = 0;
-
-	mutex_lock(&pvfs_mutex);
-	if (pvfs_dev_find_locked(dev->tag)) {
-		dev_err(&dev->vdev->dev, "another device has the tag %s\n", dev->tag);
-		err = -EEXIST;
-	} else {
-		err = pvfs_up(dev);
-	}
-	if (!err)
-		list_add_tail(&dev->node, &pvfs_devs);
-	mutex_unlock(&pvfs_mutex);
-	return err;
-}
-
 /*
  * An indirect table would be an allocation for each request.  So requests take as many
  * entries of the ring as they have segments.
@@ -300,6 +306,7 @@ static int pvfs_probe(struct virtio_device *vdev)
 	if (!dev)
 		return -ENOMEM;
 	kref_init(&dev->ref);
+	mutex_init(&dev->lock);
 	INIT_LIST_HEAD(&dev->node);
 	pvfs_timeout_init(dev);
 	INIT_WORK(&dev->fail_work, pvfs_fail_work);
@@ -310,8 +317,14 @@ static int pvfs_probe(struct virtio_device *vdev)
 	if (!err)
 		err = pvfs_alloc_queues(dev);
 	if (!err)
-		err = pvfs_add_dev(dev);
+		err = pvfs_dev_list(dev);
+	if (!err) {
+		mutex_lock(&dev->lock);
+		err = pvfs_up(dev);
+		mutex_unlock(&dev->lock);
+	}
 	if (err) {
+		pvfs_dev_unlist(dev);
 		vdev->priv = NULL;
 		pvfs_dev_put(dev);
 	}
@@ -322,11 +335,11 @@ static void pvfs_remove(struct virtio_device *vdev)
 {
 	struct pvfs_dev *dev = vdev->priv;
 
-	mutex_lock(&pvfs_mutex);
-	list_del_init(&dev->node);
+	pvfs_dev_unlist(dev);
+	mutex_lock(&dev->lock);
 	pvfs_down(dev);
 	dev->vdev = NULL;
-	mutex_unlock(&pvfs_mutex);
+	mutex_unlock(&dev->lock);
 	cancel_work_sync(&dev->fail_work);
 	vdev->priv = NULL;
 	pvfs_dev_put(dev);
@@ -348,14 +361,14 @@ static int pvfs_freeze(struct virtio_device *vdev)
 	struct pvfs_dev *dev = vdev->priv;
 	int err = 0;
 
-	mutex_lock(&pvfs_mutex);
+	mutex_lock(&dev->lock);
 	if (dev->fc) {
 		dev_err(&vdev->dev, "%s is mounted, so it cannot be suspended\n", dev->tag);
 		err = -EBUSY;
 	} else {
 		pvfs_down(dev);
 	}
-	mutex_unlock(&pvfs_mutex);
+	mutex_unlock(&dev->lock);
 	return err;
 }
 
@@ -364,9 +377,9 @@ static int pvfs_restore(struct virtio_device *vdev)
 	struct pvfs_dev *dev = vdev->priv;
 	int err;
 
-	mutex_lock(&pvfs_mutex);
+	mutex_lock(&dev->lock);
 	err = pvfs_up(dev);
-	mutex_unlock(&pvfs_mutex);
+	mutex_unlock(&dev->lock);
 	return err;
 }
 #endif

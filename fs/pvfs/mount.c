@@ -80,6 +80,17 @@ static const struct fuse_iqueue_ops pvfs_iqueue_ops = {
 	.release	= pvfs_release,
 };
 
+/*
+ * Two of the largest requests fit into a ring, so that small ones come in between.  The size of
+ * the ring is known only once the device is up.
+ */
+static void pvfs_limit_pages(struct fuse_conn *fc, struct pvfs_dev *dev)
+{
+	fc->max_pages_limit = min(fc->max_pages_limit, dev->ring_size / 2 - PVFS_SG_HEADERS);
+	/* For servers whose reply to INIT names no limit. */
+	fc->max_pages = min(fc->max_pages, fc->max_pages_limit);
+}
+
 static void pvfs_fuse_defaults(struct fuse_fs_context *fuse)
 {
 	fuse->rootmode = S_IFDIR;
@@ -93,7 +104,7 @@ static void pvfs_fuse_defaults(struct fuse_fs_context *fuse)
 	fuse->dax_mode = FUSE_DAX_NEVER;
 }
 
-/* With pvfs_mutex, so that the device does not go, or another connection come. */
+/* With dev->lock, so that the device does not go, or another connection come. */
 static int pvfs_fill_super_locked(struct super_block *sb, struct pvfs_context *ctx)
 {
 	struct fuse_mount *fm = get_fuse_mount_super(sb);
@@ -102,12 +113,13 @@ static int pvfs_fill_super_locked(struct super_block *sb, struct pvfs_context *c
 
 	if (!pvfs_dev_live(dev))
 		return -ENODEV;
+	pvfs_limit_pages(fm->fc, dev);
 	pvfs_fuse_defaults(&ctx->fuse);
 	err = fuse_fill_super_common(sb, &ctx->fuse);
 	if (err)
 		return err;
-	dev->cache = ctx->cache;
-	dev->fc = fm->fc;
+	WRITE_ONCE(dev->cache, ctx->cache);
+	WRITE_ONCE(dev->fc, fm->fc);
 	pvfs_timeout_start(dev, ctx->timeout);
 	fuse_send_init(fm);
 	return 0;
@@ -115,11 +127,13 @@ static int pvfs_fill_super_locked(struct super_block *sb, struct pvfs_context *c
 
 static int pvfs_fill_super(struct super_block *sb, struct fs_context *fsc)
 {
+	struct pvfs_dev *dev = get_fuse_conn_super(sb)->iq.priv;
 	int err;
 
-	mutex_lock(&pvfs_mutex);
+	if (mutex_lock_killable(&dev->lock))
+		return -EINTR;
 	err = pvfs_fill_super_locked(sb, fsc->fs_private);
-	mutex_unlock(&pvfs_mutex);
+	mutex_unlock(&dev->lock);
 	return err;
 }
 
@@ -132,9 +146,9 @@ static void pvfs_conn_destroy(struct fuse_mount *fm)
 	fuse_conn_destroy(fm);
 	/* Only now: DESTROY may wait for a server that does not answer. */
 	pvfs_timeout_stop(dev);
-	mutex_lock(&pvfs_mutex);
-	dev->fc = NULL;
-	mutex_unlock(&pvfs_mutex);
+	mutex_lock(&dev->lock);
+	WRITE_ONCE(dev->fc, NULL);
+	mutex_unlock(&dev->lock);
 }
 
 static void pvfs_kill_sb(struct super_block *sb)
@@ -173,10 +187,6 @@ static struct fuse_mount *pvfs_conn_new(struct fs_context *fsc, struct pvfs_dev 
 	fc->auto_submounts = true;
 	fc->sync_fs = true;
 	fc->use_pages_for_kvec_io = true;
-	/* Two of the largest requests fit into a ring, so that small ones come in between. */
-	fc->max_pages_limit = min(fc->max_pages_limit, dev->ring_size / 2 - PVFS_SG_HEADERS);
-	/* For servers whose reply to INIT names no limit. */
-	fc->max_pages = min(fc->max_pages, fc->max_pages_limit);
 	return fm;
 }
 
@@ -222,10 +232,27 @@ static int pvfs_get_super(struct fs_context *fsc, struct fuse_mount *fm)
 	return 0;
 }
 
+/*
+ * A device that is being reset is waited for here: once there is a superblock that is not ready,
+ * sync(2) would wait for it, too.
+ */
+static int pvfs_await_dev(struct pvfs_dev *dev)
+{
+	int err = 0;
+
+	if (mutex_lock_interruptible(&dev->lock))
+		return -EINTR;
+	if (!pvfs_dev_live(dev))
+		err = -ENODEV;
+	mutex_unlock(&dev->lock);
+	return err;
+}
+
 static int pvfs_get_tree(struct fs_context *fsc)
 {
 	struct pvfs_dev *dev;
 	struct fuse_mount *fm;
+	int err;
 
 	if (!fsc->source)
 		return invalfc(fsc, "No tag specified");
@@ -233,6 +260,11 @@ static int pvfs_get_tree(struct fs_context *fsc)
 	if (!dev) {
 		errorfc(fsc, "no device of pvfs has tag %s, see mount.pvfs", fsc->source);
 		return -ENODEV;
+	}
+	err = pvfs_await_dev(dev);
+	if (err) {
+		pvfs_dev_put(dev);
+		return err;
 	}
 	fm = pvfs_conn_new(fsc, dev);
 	return fm ? pvfs_get_super(fsc, fm) : -ENOMEM;

@@ -18,8 +18,11 @@
  *   core sends background requests with it held.  So nothing here ends such a request
  *   on its way in.  All locks are taken in process context; only virtio_poll's timer, a
  *   softirq, takes q->poll.lock elsewhere, and it only tries.
- * pvfs_mutex: the list of devices, dev->fc, and bringing queues up and down.  dev->cache and
- *   dev->timeout are written under it, and stay while the device is mounted.
+ * dev->lock: dev->fc, and bringing queues up and down, which may take for ever if the device
+ *   does not finish its reset.  dev->cache and dev->timeout are written under it, and stay
+ *   while the device is mounted.  Only probe, restore and mount allocate under it, when the
+ *   file system has no dirty page: reclaim never waits for a reset.
+ * pvfs_devs_mutex: the list of devices.  Not taken with dev->lock.
  *
  * A virtqueue may be used where q->live was seen true under q->poll.lock, until preemption
  * is on again: taking queues down clears @live and waits for an RCU grace period.
@@ -172,6 +175,7 @@ struct pvfs_hiprio {
 struct pvfs_dev {
 	struct kref ref;
 	struct list_head node;		/* on the list of devices */
+	struct mutex lock;		/* see the top of this file */
 	struct virtio_device *vdev;	/* NULL once removed */
 	struct fuse_conn *fc;		/* while mounted */
 	enum pvfs_cache cache;		/* of that mount */
@@ -198,7 +202,6 @@ extern struct workqueue_struct *pvfs_fail_wq;
 extern struct file_system_type pvfs_type;
 
 /* device.c */
-extern struct mutex pvfs_mutex;
 extern struct virtio_driver pvfs_driver;
 struct pvfs_dev *pvfs_dev_find(const char *tag);
 void pvfs_dev_put(struct pvfs_dev *dev);

@@ -2,6 +2,9 @@
 /*
  * /sys/bus/virtio/devices/virtioN/pvfs/: the tag, and counters with a number for
  * each queue.
+ *
+ * Reading takes no lock, because dev->lock may be held for as long as a reset takes.  While a
+ * mount comes or goes, a value of the one before may be shown.
  */
 #include "pvfs.h"
 
@@ -23,24 +26,18 @@ static ssize_t cache_show(struct device *d, struct device_attribute *attr, char 
 {
 	static const char *const names[] = { "none", "auto" };
 	struct pvfs_dev *dev = pvfs_of(d);
-	ssize_t n;
 
-	mutex_lock(&pvfs_mutex);
-	n = sysfs_emit(buf, "%s\n", dev->fc ? names[dev->cache] : "-");
-	mutex_unlock(&pvfs_mutex);
-	return n;
+	return sysfs_emit(buf, "%s\n", READ_ONCE(dev->fc) ? names[READ_ONCE(dev->cache)] : "-");
 }
 static DEVICE_ATTR_RO(cache);
 
 static ssize_t timeout_show(struct device *d, struct device_attribute *attr, char *buf)
 {
 	struct pvfs_dev *dev = pvfs_of(d);
-	ssize_t n;
 
-	mutex_lock(&pvfs_mutex);
-	n = dev->fc ? sysfs_emit(buf, "%u\n", dev->timeout) : sysfs_emit(buf, "-\n");
-	mutex_unlock(&pvfs_mutex);
-	return n;
+	if (!READ_ONCE(dev->fc))
+		return sysfs_emit(buf, "-\n");
+	return sysfs_emit(buf, "%u\n", READ_ONCE(dev->timeout));
 }
 static DEVICE_ATTR_RO(timeout);
 

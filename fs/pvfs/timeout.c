@@ -76,13 +76,13 @@ void pvfs_timeout_init(struct pvfs_dev *dev)
 
 /**
  * pvfs_timeout_start - a mount begins
- * @dev: its device; pvfs_mutex is held
+ * @dev: its device; dev->lock is held
  * @seconds: how long the server may be silent; 0: for ever
  */
 void pvfs_timeout_start(struct pvfs_dev *dev, unsigned int seconds)
 {
-	lockdep_assert_held(&pvfs_mutex);
-	dev->timeout = seconds;
+	lockdep_assert_held(&dev->lock);
+	WRITE_ONCE(dev->timeout, seconds);
 	dev->silent = 0;
 	dev->waited = false;
 	if (seconds)
@@ -91,7 +91,7 @@ void pvfs_timeout_start(struct pvfs_dev *dev, unsigned int seconds)
 
 /**
  * pvfs_timeout_stop - the mount has gone, and there will be no more requests
- * @dev: the device; pvfs_mutex is not held
+ * @dev: the device; dev->lock is not held
  */
 void pvfs_timeout_stop(struct pvfs_dev *dev)
 {
