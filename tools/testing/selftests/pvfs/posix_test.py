@@ -11,9 +11,10 @@ with the reason; one that is named and does not differ any more fails, too.
 import os
 import re
 import subprocess
+import unittest
 from pathlib import Path
 
-from pvfs import TAG, PvfsCase
+from pvfs import DEBUG, TAG, PvfsCase
 from pvlab import crates, ktap, modules
 from pvlab.pvio import Pvio, need_pvio
 
@@ -59,6 +60,12 @@ class Posix:
     """A directory of some file system, served by vhost_fs."""
 
     vcpus = 2
+
+    @classmethod
+    def setUpClass(cls):
+        if DEBUG and not os.environ.get("FULL"):
+            raise unittest.SkipTest("in the debug lane FULL=1 runs it: its limit of time is short")
+        super().setUpClass()
 
     @classmethod
     def start_server(cls):
