@@ -174,7 +174,8 @@ static inline void virtio_poll_mark(struct virtio_poll_queue *q)
  * virtio_poll_unchanged - whether nothing came since virtio_poll_mark(), and nothing was found
  * @q: the queue, locked or not
  *
- * What changes meanwhile is noticed the next time, as if it had come a moment later.
+ * The device may write the index just after this has read it.  The caller polls in a loop, and
+ * so finds that answer when it looks again.
  */
 static inline bool virtio_poll_unchanged(const struct virtio_poll_queue *q)
 {

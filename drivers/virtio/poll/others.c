@@ -3,7 +3,7 @@
  * Whether other tasks want the CPU.
  *
  * A SCHED_IDLE thread gets next to nothing beside them, and answers would lie in the ring.
- * Nor may a task that polls for itself keep them waiting.
+ * Nor may a task that polls for itself keep other tasks waiting.
  *
  * For less than two ticks
  * -----------------------

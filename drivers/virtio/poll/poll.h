@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the files of virtio_poll share. */
+/* poller.c and others.c share the state of a CPU's poller, and each calls the other. */
 #ifndef _VIRTIO_POLL_INTERNAL_H
 #define _VIRTIO_POLL_INTERNAL_H
 

@@ -177,7 +177,7 @@ void virtio_poll_answered(struct virtio_poll_queue *q, bool polled)
 	lockdep_assert_held(&q->lock);
 	WRITE_ONCE(q->empty, false);
 	/* All that was in flight when another task took the CPU.  See vpoll_cover_if_needed(). */
-	if (!q->inflight && q->poller && !vpoll_needs_cover(q->poller))
+	if (q->callbacks && !q->inflight && q->poller && !vpoll_needs_cover(q->poller))
 		vpoll_callbacks_off(q);
 	if (READ_ONCE(q->settings->mode) != VIRTIO_POLL_ADAPTIVE) {
 		q->wait_start = 0;
