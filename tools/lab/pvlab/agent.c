@@ -4,7 +4,8 @@
  *
  * It is started by the host VM's set-up script, or as the init of a guest's
  * initramfs (then with --init), and serves every virtio-serial port named
- * "lab.N", each in a process of its own, one command at a time.
+ * "lab.N", each in a process of its own, one command at a time.  With
+ * --port DEV it serves DEV alone, which is how its own test runs it.
  *
  * A client opens the port's socket, sends SYNC and a nonce, and reads until
  * the nonce comes back in an 'S' frame: whatever a former client left in
@@ -267,7 +268,7 @@ static void run_command(struct server *s, char *buf, size_t len)
 	if (s->child <= 0) {
 		put_le32(st, 126);
 		send_frame(s, 'X', st, sizeof(st));
-		s->child = 0;
+		end_command(s);
 		return;
 	}
 	nonblock(s->in);
@@ -314,6 +315,12 @@ static void handle_frame(struct server *s, char type, unsigned char *buf, size_t
 		flush_input(s);
 		break;
 	case 'E':
+		/*
+		 * Of a command that ended before this came, if there is no input:
+		 * it must not end the input of the next one.
+		 */
+		if (s->in < 0)
+			break;
 		s->in_eof = 1;
 		flush_input(s);
 		break;
@@ -514,6 +521,8 @@ int main(int argc, char **argv)
 
 	for (int i = 0; i < SYNC_LEN; i++)
 		sync_magic[i] = ~sync_inv[i];
+	if (argc > 2 && !strcmp(argv[1], "--port"))
+		serve(argv[2]);
 	if (init)
 		be_init();
 	/* the ports appear when the host has answered the driver */

@@ -2,6 +2,7 @@
 """The lab's library, as far as it goes without a virtual machine."""
 
 import io
+import os
 import socket
 import struct
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+import tty
 import unittest
 from pathlib import Path
 
@@ -67,6 +69,63 @@ class Talking(unittest.TestCase):
         speaker.start()
         self.assertEqual(self.agent.run("sleep 100", timeout=50).status, 3)
         speaker.join()
+
+
+class Port:
+    """The client's end of a terminal, used as the socket of a port."""
+
+    def __init__(self, fd):
+        self.fd = fd
+
+    def fileno(self):
+        return self.fd
+
+    def sendall(self, data):
+        while data:
+            data = data[os.write(self.fd, data) :]
+
+    def recv(self, most):
+        return os.read(self.fd, most)
+
+
+class Served(unittest.TestCase):
+    """The agent itself, behind a terminal."""
+
+    def setUp(self):
+        ours, theirs = os.openpty()
+        tty.setraw(theirs)
+        self.addCleanup(os.close, theirs)
+        self.addCleanup(os.close, ours)
+        server = subprocess.Popen([agent.build(), "--port", os.ttyname(theirs)])
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        self.agent = object.__new__(agent.Agent)
+        self.agent.sock, self.agent.silence = Port(ours), None
+        self.agent.alive = lambda: server.poll() is None
+        self.agent._sync("the terminal", time.monotonic() + 10)
+
+    def put(self, size):
+        with tempfile.TemporaryDirectory() as d:
+            path = Path(d) / "file"
+            data = os.urandom(size)
+            self.agent.put(path, data)
+            self.assertEqual(path.read_bytes(), data)
+
+    def test_what_is_put_is_there(self):
+        for size in (0, 1, agent.CHUNK, 10 * agent.CHUNK + 1):
+            with self.subTest(size=size):
+                self.put(size)
+
+    def test_a_command_that_ends_before_its_input_does_not_end_the_next_ones(self):
+        self.agent._send("R", b"\0/\0\0true\0")
+        while not any(kind == "X" for kind, _ in self.agent._frames(0.5)):
+            self.assertTrue(self.agent.alive())
+        self.agent._send("E")
+        self.put(10 * agent.CHUNK)
+
+    def test_what_cannot_be_run_is_said(self):
+        self.assertEqual(self.agent.run(["/nonexistent"]).status, 127)
+        self.put(10 * agent.CHUNK)
 
 
 def load_tests(loader, tests, pattern):
