@@ -110,6 +110,8 @@ struct virtio_poll_stats {
  * @node: on that poller's list
  * @late: calls ->later where the scheduler's locks are held
  * @owed: callbacks are to be turned on; set where the lock was taken
+ * @strangers: submissions in a row from other CPUs than the poller's
+ * @moving: the poller is to drop the queue, or has, so that one of those CPUs takes it
  * @policy: what is known about its waits
  * @wait_start: local_clock() when the present wait began; 0: it is not measured.  The
  *	driver may clear it where it says nothing about the device.
@@ -131,6 +133,8 @@ struct virtio_poll_queue {
 	struct list_head node;
 	struct irq_work late;
 	bool owed;
+	unsigned int strangers;
+	bool moving;
 	struct virtio_poll_policy policy;
 	u64 wait_start;
 	u64 poll_start;

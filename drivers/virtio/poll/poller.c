@@ -9,8 +9,14 @@
  *
  * A queue is put on the list of the CPU that submits, or that takes answers from it,
  * while nothing else polls it.  It leaves the list when nothing is in flight, when the
- * wait has become too long (adaptive), when the mode says so, or when other tasks crowd it
- * out (others.c).
+ * wait has become too long (adaptive), when the mode says so, when other tasks crowd it
+ * out (others.c), or when it moves.
+ *
+ * A queue moves when a task of another CPU has submitted VPOLL_FOLLOW times in a row: else a
+ * CPU that has nothing to do with the I/O any more would poll for as long as it goes on.  The
+ * thread drops the queue (q->moving) and turns callbacks on; then the next task that submits
+ * attaches it to its own CPU.  If an interrupt comes first, its work does not attach the queue.
+ * A queue does not move to a CPU that other tasks have kept from its poller.
  */
 #include "poll.h"
 
@@ -29,6 +35,9 @@
 
 #define CREATE_TRACE_POINTS
 #include <trace/events/virtio_poll.h>
+
+/* A move may cost an interrupt: one for so many submissions at most. */
+#define VPOLL_FOLLOW	64
 
 DEFINE_PER_CPU(struct virtio_poller, vpoll_pollers);
 DEFINE_PER_CPU(struct task_struct *, vpoll_tasks);
@@ -86,6 +95,7 @@ static struct task_struct *vpoll_attach(struct virtio_poll_queue *q)
 	bool first = list_empty(&p->queues);
 
 	WRITE_ONCE(q->poller, p);
+	q->strangers = 0;
 	q->poll_start = 0;
 	list_add_tail(&q->node, &p->queues);
 	trace_virtio_poll_attach(q);
@@ -134,6 +144,28 @@ void virtio_poll_interrupted(struct virtio_poll_queue *q)
 }
 EXPORT_SYMBOL_GPL(virtio_poll_interrupted);
 
+/*
+ * Whether a task submits for itself.  The work that an interrupt starts does not, nor does
+ * kblockd, which runs on any CPU.
+ */
+static bool vpoll_in_submitter(void)
+{
+	return in_task() && !(current->flags & PF_WQ_WORKER);
+}
+
+/* While a poller has the queue: count what other CPUs submit. */
+static void vpoll_follow(struct virtio_poll_queue *q)
+{
+	struct virtio_poller *p = this_cpu_ptr(&vpoll_pollers);
+
+	if (q->poller == p) {
+		q->strangers = 0;
+		return;
+	}
+	if (vpoll_in_submitter() && ++q->strangers >= VPOLL_FOLLOW && vpoll_cpu_has_time(p))
+		WRITE_ONCE(q->moving, true);
+}
+
 /**
  * virtio_poll_watch - see to it that the answers to what is in flight are noticed
  * @q: the queue, locked, with requests in flight
@@ -143,6 +175,8 @@ EXPORT_SYMBOL_GPL(virtio_poll_interrupted);
  */
 struct task_struct *virtio_poll_watch(struct virtio_poll_queue *q)
 {
+	bool moving;
+
 	lockdep_assert_held(&q->lock);
 	if (q->waiters)
 		return NULL;
@@ -150,14 +184,17 @@ struct task_struct *virtio_poll_watch(struct virtio_poll_queue *q)
 	if (!q->wait_start && READ_ONCE(q->settings->mode) == VIRTIO_POLL_ADAPTIVE)
 		q->wait_start = local_clock();
 	if (q->poller) {
+		vpoll_follow(q);
 		vpoll_cover_if_needed(q);
 		return NULL;
 	}
 
-	/* What was left to an interrupt stays so until that has come. */
-	if (q->callbacks && q->inflight > 1)
+	/* A wait that was left to an interrupt stays so, unless the queue moves. */
+	if (q->callbacks && q->inflight > 1 && !q->moving)
 		return NULL;
-	if (vpoll_decide(q))
+	moving = q->moving;
+	WRITE_ONCE(q->moving, false);
+	if ((!moving || vpoll_in_submitter()) && vpoll_decide(q))
 		return vpoll_attach(q);
 	if (!q->callbacks && !vpoll_callbacks_on(q))
 		q->ops->later(q);
@@ -202,6 +239,7 @@ enum vpoll_why {
 	VPOLL_UNWANTED,
 	VPOLL_CROWDED,
 	VPOLL_PARKED,
+	VPOLL_MOVES,
 };
 
 /*
@@ -227,13 +265,14 @@ static void vpoll_let_go(struct virtio_poll_queue *q, enum vpoll_why why)
 	vpoll_detach(q);
 	if (!q->inflight || q->waiters)
 		return;
-	q->stats.sleeps++;
+	if (why != VPOLL_MOVES)
+		q->stats.sleeps++;
 	if (why == VPOLL_TOO_LONG)
 		virtio_poll_policy_gave_up(&q->policy, vpoll_max_ns(q));
 	if (why == VPOLL_CROWDED) {
 		q->stats.crowded++;
 		trace_virtio_poll_crowded(q);
-	} else {
+	} else if (why != VPOLL_MOVES) {
 		trace_virtio_poll_sleep(q);
 	}
 	if (!vpoll_callbacks_on(q))
@@ -287,13 +326,18 @@ bool vpoll_interrupts_on(struct virtio_poller *p)
  * virtio_poll_begin - the CPU's thread is about to poll a ring
  * @q: the queue, locked
  *
- * Return: false if it need not, because tasks poll: then the queue has been dropped.
+ * Return: false if it need not, because tasks poll or the queue moves: then the queue has
+ * been dropped.
  */
 bool virtio_poll_begin(struct virtio_poll_queue *q)
 {
 	lockdep_assert_held(&q->lock);
 	if (q->waiters) {
 		vpoll_detach(q);
+		return false;
+	}
+	if (q->moving) {
+		vpoll_let_go(q, VPOLL_MOVES);
 		return false;
 	}
 	/* Only now that the thread really runs, see vpoll_cover_if_needed(). */
@@ -391,7 +435,8 @@ static bool vpoll_nothing_new(struct virtio_poll_queue *q)
 
 	if (!virtio_poll_unchanged(q))
 		return false;
-	if (READ_ONCE(q->callbacks) || READ_ONCE(q->waiters) || !READ_ONCE(q->inflight))
+	if (READ_ONCE(q->callbacks) || READ_ONCE(q->waiters) || !READ_ONCE(q->inflight) ||
+	    READ_ONCE(q->moving))
 		return false;
 	if (!start || vpoll_judge(q, start, local_clock()) != VPOLL_STAYS)
 		return false;

@@ -24,15 +24,10 @@ class Qmp:
         return json.loads(line)
 
     def __call__(self, command, **arguments):
-        self.file.write(
-            json.dumps(
-                {
-                    "execute": command,
-                    "arguments": {k.replace("_", "-"): v for k, v in arguments.items()},
-                }
-            )
-            + "\n"
-        )
+        # QEMU's old commands have underscores, in their arguments too.
+        if "_" not in command:
+            arguments = {k.replace("_", "-"): v for k, v in arguments.items()}
+        self.file.write(json.dumps({"execute": command, "arguments": arguments}) + "\n")
         self.file.flush()
         while True:
             answer = self._read()
