@@ -304,6 +304,33 @@ struct vserve_counters {
 };
 
 /*
+ * struct vserve_calls - when to interrupt the guest, see drivers/vhost/serve/calls.c
+ *
+ * @window_ns: since when an interrupt is held back; 0: none is
+ * @event_ns: when a request came in or was answered last, since then
+ * @took_ns: how long the guest takes for an interrupt; 0: not known
+ * @asked_ns: when the interrupt that is measured was sent; 0: none is
+ * @asked_idx: the used index then
+ * @skip: so many are not held back
+ * @unsampled: interrupts, to measure one in so many
+ * @misses: windows in a row that saw nothing
+ * @paid: a request came in, or was answered, in this window
+ * @due: there are answers that the guest has not been told of
+ */
+struct vserve_calls {
+	u64 window_ns;
+	u64 event_ns;
+	u64 took_ns;
+	u64 asked_ns;
+	u16 asked_idx;
+	u16 skip;
+	u8 unsampled;
+	u8 misses;
+	bool paid;
+	bool due;
+};
+
+/*
  * struct vserve_vring - a virtqueue and its requests
  *
  * In lines by who writes them, so that a completion on another CPU takes one line
@@ -329,6 +356,7 @@ struct vserve_counters {
  * @now: when this round began, ktime_get_ns()
  * @reaped: completed by rounds themselves
  * @backlog: taken from @reaped or @done, for rounds to come: each has a budget
+ * @calls: when to interrupt the guest
  * @hot: @hot_last: requests for the poller's thread to carry out, by req->next
  * @hot_punted: those of them that workers got after all; written as @hot is
  * @reaper: the task that is in a round now: takes @done without being woken, and
@@ -372,6 +400,7 @@ struct vserve_vring {
 	struct task_struct *reaper;
 	struct llist_head reaped;
 	struct llist_node *backlog;
+	struct vserve_calls calls;
 	struct vserve_counters stats;
 
 	struct llist_head done ____cacheline_aligned_in_smp;

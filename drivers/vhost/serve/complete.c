@@ -255,7 +255,7 @@ static void vserve_some_done(struct vserve_vring *vring, unsigned int budget,
  * @budget: at most so many; vserve_has_done() says whether there are more
  * @may_sleep: page faults are allowed
  *
- * The guest is signalled once for all of them.
+ * The caller signals the guest.
  *
  * Returns how many, or -EAGAIN if it needs the worker.
  */
@@ -273,7 +273,5 @@ int vserve_complete(struct vserve_vring *vring, unsigned int budget,
 			break;
 		nr += r;
 	}
-	if (nr)
-		vserve_signal(vring);
 	return r < 0 ? r : nr;
 }

@@ -199,8 +199,11 @@ void vserve_publish(struct vserve_vring *vring)
 static int vserve_round_locked(struct vserve_vring *vring, int budget)
 {
 	bool idle = !vring->nr_polled && !vserve_has_done(vring) &&
-		    list_empty(&vring->pending);
+		    list_empty(&vring->pending) && !vring->calls.due;
 	int nr, taken, r;
+
+	if (unlikely(vring->calls.asked_ns))
+		vserve_measure_guest(vring);
 
 	/* A broken ring is not even looked at: each look would report it. */
 	if (idle && (!vring->running || vring->broken ||
@@ -230,9 +233,15 @@ static int vserve_round_locked(struct vserve_vring *vring, int budget)
 	if (r < 0)
 		goto hand_over;
 	nr += r;
+	/* What runs after the round, in this thread, may take long. */
+	if (vring->hot)
+		vserve_signal(vring);
+	else
+		vserve_signal_soon(vring, nr);
 	goto out;
 hand_over:
 	nr = max(nr, 0);
+	vserve_signal(vring);
 	vserve_give_to_worker(vring);
 out:
 	WRITE_ONCE(vring->reaper, NULL);
@@ -316,6 +325,7 @@ static bool vserve_arm_locked(struct vserve_vring *vring)
 
 	if (vserve_has_done(vring) || vring->hot)
 		return true;
+	vserve_signal(vring);
 	/* With others in flight, their completion, or retry_ns, is when to try again. */
 	if (!list_empty(&vring->pending))
 		return !vserve_backend_busy(vring);
@@ -430,6 +440,7 @@ void vserve_worker(struct work_struct *work)
 	if (vring->running && !vring->broken && list_empty(&vring->pending))
 		vserve_take_some(vring, 16, true);
 	vserve_complete(vring, UINT_MAX, true);
+	vserve_signal(vring);
 	WRITE_ONCE(vring->with_worker, false);
 	trace_vhost_serve_mode(vring, false);
 	mutex_unlock(&vring->vq.mutex);
@@ -461,6 +472,7 @@ static bool vserve_drain_some(struct vserve_vring *vring)
 	if (vring->nr_polled)
 		vring->ops->reap(vring);
 	vserve_complete(vring, UINT_MAX, true);
+	vserve_signal(vring);
 	empty = !vring->nr_inflight && list_empty(&vring->pending);
 	mutex_unlock(&vring->vq.mutex);
 	return empty;

@@ -3,8 +3,8 @@
  * vhost_serve: serves rings; linux/vhost_serve.h has the rules and the seam.
  *
  * The data path, in the order of the files: round.c -> take.c -> chain.c -> the
- * device -> complete.c -> used.c.  vring.c is the life of a vring, dev.c the
- * character device.
+ * device -> complete.c -> used.c.  calls.c says when to interrupt the guest, vring.c
+ * is the life of a vring, dev.c the character device.
  */
 #ifndef _VHOST_SERVE_H
 #define _VHOST_SERVE_H
@@ -72,6 +72,14 @@ int vserve_put_used(struct vserve_vring *vring, struct vring_used_elem *heads,
 int vserve_put_finished(struct vserve_vring *vring, unsigned int budget,
 			bool may_sleep);
 void vserve_signal(struct vserve_vring *vring);
+void vserve_signal_soon(struct vserve_vring *vring, bool event);
+void vserve_measure_guest(struct vserve_vring *vring);
+
+/* calls.c */
+bool vserve_calls_hold(struct vserve_calls *c, u64 now, bool event);
+void vserve_calls_end(struct vserve_calls *c);
+bool vserve_calls_sample(struct vserve_calls *c);
+void vserve_calls_learn(struct vserve_calls *c, u64 now, bool seen);
 
 /* stats.c */
 long vserve_get_stats(struct vserve_dev *dev, void __user *argp);

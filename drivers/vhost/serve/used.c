@@ -4,6 +4,7 @@
  * writes it, so there is one writer at a time.
  */
 #include <linux/eventfd.h>
+#include <linux/ktime.h>
 #include <linux/log2.h>
 
 #include "serve.h"
@@ -12,14 +13,12 @@
 #define VSERVE_USED_BATCH	64U
 
 /*
- * As vhost_signal(), but it says whether it did.  The barrier is the one the
+ * As vhost_notify(), but it changes nothing.  The barrier is the one the
  * guest pairs when it turns interrupts on; not being able to read what the
  * guest wants means to signal.
  */
 static bool vserve_wants_call(struct vhost_virtqueue *vq)
 {
-	bool valid = vq->signalled_used_valid;
-	u16 old = vq->signalled_used;
 	__virtio16 event;
 
 	/* Used index before the guest's wish, as the guest orders them. */
@@ -29,28 +28,93 @@ static bool vserve_wants_call(struct vhost_virtqueue *vq)
 			return true;
 		return !(event & cpu_to_vhost16(vq, VRING_AVAIL_F_NO_INTERRUPT));
 	}
-	vq->signalled_used = vq->last_used_idx;
-	vq->signalled_used_valid = true;
-	if (!valid ||
+	if (!vq->signalled_used_valid ||
 	    get_user(event, (__virtio16 __user *)&vq->avail->ring[vq->num]))
 		return true;
 	return vring_need_event(vhost16_to_cpu(vq, event), vq->last_used_idx,
-				old);
+				vq->signalled_used);
 }
 
-/**
- * vserve_signal - interrupt the guest, if it wants that
- * @vring: its mutex is held; after vserve_put_used()
- */
-void vserve_signal(struct vserve_vring *vring)
+/* The guest is told of all answers up to here, or does not want to be. */
+static void vserve_told(struct vserve_vring *vring)
+{
+	vring->vq.signalled_used = vring->vq.last_used_idx;
+	vring->vq.signalled_used_valid = true;
+	vserve_calls_end(&vring->calls);
+}
+
+static void vserve_call(struct vserve_vring *vring)
 {
 	struct vhost_virtqueue *vq = &vring->vq;
 
-	if (!vq->call_ctx.ctx || !vserve_wants_call(vq))
-		return;
+	vserve_told(vring);
+	if (vhost_has_feature(vq, VIRTIO_RING_F_EVENT_IDX) && vserve_calls_sample(&vring->calls)) {
+		vring->calls.asked_ns = ktime_get_ns();
+		vring->calls.asked_idx = vq->last_used_idx;
+	}
 	vring->stats.calls++;
 	trace_vhost_serve_notify(vring, vq->last_used_idx);
 	eventfd_signal(vq->call_ctx.ctx);
+}
+
+/*
+ * Whether the guest is to be interrupted for what it has not been told of.  Where there is
+ * nothing to interrupt it by, that stays open until there is.
+ */
+static bool vserve_call_is_due(struct vserve_vring *vring)
+{
+	if (!vring->calls.due)
+		return false;
+	if (!vring->vq.call_ctx.ctx) {
+		vserve_calls_end(&vring->calls);
+		return false;
+	}
+	if (vserve_wants_call(&vring->vq))
+		return true;
+	vserve_told(vring);
+	return false;
+}
+
+/**
+ * vserve_signal - interrupt the guest for what it has not been told of, if it wants that
+ * @vring: its mutex is held
+ */
+void vserve_signal(struct vserve_vring *vring)
+{
+	if (vserve_call_is_due(vring))
+		vserve_call(vring);
+}
+
+/**
+ * vserve_signal_soon - the same, but the interrupt may be held back for others to come
+ * @vring: its mutex is held; the poller polls it again at once
+ * @event: whether a request came in or was answered in this round
+ */
+void vserve_signal_soon(struct vserve_vring *vring, bool event)
+{
+	if (vserve_call_is_due(vring) &&
+	    !vserve_calls_hold(&vring->calls, vring->now, event))
+		vserve_call(vring);
+}
+
+/**
+ * vserve_measure_guest - has the guest's driver seen the interrupt that is measured?
+ * @vring: its mutex is held; calls.asked_ns is set
+ *
+ * The driver then asks for an interrupt for what comes after it.
+ */
+void vserve_measure_guest(struct vserve_vring *vring)
+{
+	struct vhost_virtqueue *vq = &vring->vq;
+	__virtio16 event;
+	bool seen;
+
+	if (get_user(event, (__virtio16 __user *)&vq->avail->ring[vq->num])) {
+		vring->calls.asked_ns = 0;
+		return;
+	}
+	seen = (s16)(vhost16_to_cpu(vq, event) - vring->calls.asked_idx) >= 0;
+	vserve_calls_learn(&vring->calls, ktime_get_ns(), seen);
 }
 
 /*
@@ -83,6 +147,7 @@ int vserve_put_used(struct vserve_vring *vring, struct vring_used_elem *heads,
 		vq->signalled_used_valid = false;
 		return -EFAULT;
 	}
+	vring->calls.due = true;
 	trace_vhost_serve_used(vring, count);
 	return 0;
 }

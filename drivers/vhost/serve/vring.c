@@ -134,6 +134,7 @@ static int vserve_activate(struct vserve_vring *vring)
 	vhost_disable_notify(vq->dev, vq);
 	/* Else the poller goes by what was outstanding when it was stopped. */
 	vserve_publish(vring);
+	vring->calls = (struct vserve_calls) {};
 	vring->broken = false;
 	vring->full = false;
 	vring->stopping = false;
