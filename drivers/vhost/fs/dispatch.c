@@ -78,7 +78,7 @@ static const struct vhfs_op vhfs_ops[] = {
 	OP(COPY_FILE_RANGE, copy_file_range, CHANGES, IN(copy_file_range),
 	   OUT(write)),
 
-	OP(READ,	read,	P | VARIES | VHFS_OP_DATA_OUT, IN(read), 0),
+	OP(READ,	read,	P | HOT | VARIES | VHFS_OP_DATA_OUT, IN(read), 0),
 	OP(WRITE,	write,	HOT | CHANGES | VHFS_OP_DATA_IN, IN(write), OUT(write)),
 
 	OP(READDIR,	readdir, HOT | DIR | VARIES, IN(read), 0),
@@ -208,14 +208,28 @@ int vhfs_run(struct vhfs_req *req)
 	return vhfs_run_as(req);
 }
 
+static bool vhfs_write_is_hot(const struct vhfs_req *req)
+{
+	u32 flags = vhfs_args(req, struct fuse_write_in)->flags;
+	struct super_block *sb = req->ex->root.dentry->d_sb;
+
+	if (flags & O_DIRECT && vhfs_may_direct_alone(sb))
+		return true;
+	/* What goes to the disk at once waits for it. */
+	if (flags & (O_DIRECT | O_DSYNC | __O_SYNC) && !vhfs_in_memory(sb))
+		return false;
+	return iov_iter_count(&req->src) <= VHFS_HOT_WRITE;
+}
+
 static bool vhfs_data_is_hot(const struct vhfs_req *req)
 {
 	switch (req->in.opcode) {
+	case FUSE_READ:
+		/* What the page cache has was read in the round. */
+		return vhfs_args(req, struct fuse_read_in)->flags & O_DIRECT &&
+		       vhfs_may_direct_alone(req->ex->root.dentry->d_sb);
 	case FUSE_WRITE:
-		/* What goes to the disk at once waits for it. */
-		return !(vhfs_args(req, struct fuse_write_in)->flags &
-			 (O_DIRECT | O_DSYNC | __O_SYNC)) &&
-		       iov_iter_count(&req->src) <= VHFS_HOT_WRITE;
+		return vhfs_write_is_hot(req);
 	case FUSE_READDIR:
 	case FUSE_READDIRPLUS:
 		return vhfs_args(req, struct fuse_read_in)->size <=

@@ -5,8 +5,8 @@
  * The path of a request, in the order of the files: ring.c (from vhost_serve)
  * -> decode.c (the guest's bytes become a struct vhfs_req) -> dispatch.c (the
  * table of operations, and who carries one out) -> the operation, in the file of
- * its concern: init.c, lookup.c, create.c, rename.c, attr.c, file.c, io.c, dir.c,
- * xattr.c, lock.c -> ring.c (the answer).  export.c is what is served, node.c the
+ * its concern: init.c, lookup.c, create.c, rename.c, attr.c, file.c, io.c, direct.c,
+ * dir.c, xattr.c, lock.c -> ring.c (the answer).  export.c is what is served, node.c the
  * nodes a guest knows, handle.c what it has open, cred.c whose rights act; main.c
  * is the character device.
  *
@@ -40,6 +40,7 @@
 #include <linux/fs.h>
 #include <linux/fuse.h>
 #include <linux/llist.h>
+#include <linux/magic.h>
 #include <linux/mount.h>
 #include <linux/path.h>
 #include <linux/rhashtable.h>
@@ -113,6 +114,19 @@ struct vhfs_op {
 };
 
 /*
+ * struct vhfs_direct - direct I/O without a thread, see direct.c
+ * @handle: the open file, put with the request; NULL: there is no such I/O
+ * @users: the submitter and the completion
+ * @res: bytes, or an error
+ */
+struct vhfs_direct {
+	struct kiocb iocb;
+	struct vhfs_handle *handle;
+	atomic_t users;
+	long res;
+};
+
+/*
  * struct vhfs_req - one request
  * @ex: whose
  * @op: what; NULL until it is decoded
@@ -131,6 +145,7 @@ struct vhfs_op {
  * @reply: @reply_len: the fixed reply, or part of it
  * @body: @body_len: what follows it, allocated with kvmalloc()
  * @data_len: what was put into @dst directly, behind the header
+ * @direct: for READ and WRITE
  * @error: 0 or negative
  * @ring: that it came by; ring.c's
  * @known: @in could be read
@@ -163,6 +178,7 @@ struct vhfs_req {
 	u32 data_len;
 	int error;
 	u64 start_ns;
+	struct vhfs_direct direct;
 };
 
 static __always_inline const void *vhfs_fixed(const struct vhfs_req *req,
@@ -313,6 +329,12 @@ static inline bool vhfs_too_big(const struct vhfs_req *req,
 			VHFS_HOT_SIZE >> PAGE_SHIFT);
 }
 
+/* Writes do not wait for a disk there, nor do syncs. */
+static inline bool vhfs_in_memory(const struct super_block *sb)
+{
+	return sb->s_magic == TMPFS_MAGIC || sb->s_magic == RAMFS_MAGIC;
+}
+
 /* export.c */
 struct vhfs_export *vhfs_export_open(const struct vhost_fs_export *cfg);
 void vhfs_export_close(struct vhfs_export *ex);
@@ -453,6 +475,11 @@ int vhfs_copy_file_range(struct vhfs_req *req);
 /* io.c */
 int vhfs_read(struct vhfs_req *req);
 int vhfs_write(struct vhfs_req *req);
+
+/* direct.c */
+bool vhfs_may_direct_alone(struct super_block *sb);
+ssize_t vhfs_direct_io(struct vhfs_req *req, struct vhfs_handle *handle, struct kiocb *iocb,
+		       struct iov_iter *iter);
 
 /* dir.c */
 int vhfs_readdir(struct vhfs_req *req);

@@ -3,8 +3,8 @@
  * READ and WRITE: data move once, between the host's page cache (or the disk) and
  * the guest's pages, which are user memory of the owner: its mm is in use.
  *
- * The poller reads what is in the page cache and asks for nothing else.  All the
- * rest is a worker's.
+ * The poller reads in its round what is in the page cache, and asks for nothing else.  Its
+ * thread does the rest after the round, or a worker does: see vhfs_is_hot().
  */
 #include <linux/blkdev.h>
 #include <linux/fsnotify.h>
@@ -136,34 +136,51 @@ static bool vhfs_may_direct(struct file *file, loff_t pos,
 	       iov_iter_is_aligned(iter, mask, mask);
 }
 
-typedef ssize_t (*vhfs_io_fn)(struct file *, struct kiocb *, struct iov_iter *);
+static ssize_t vhfs_do_part(struct vhfs_req *req, struct vhfs_handle *handle,
+			    struct kiocb *iocb, struct iov_iter *iter)
+{
+	struct file *file = handle->file;
 
-/* All of @iter, or up to an error or the end of the file. */
-static ssize_t vhfs_do_io(vhfs_io_fn io, struct file *file, struct kiocb *iocb,
-			  struct iov_iter *iter)
+	if (iocb->ki_flags & IOCB_DIRECT && vhfs_may_direct_alone(file_inode(file)->i_sb))
+		return vhfs_direct_io(req, handle, iocb, iter);
+	if (iocb->ki_flags & IOCB_WRITE)
+		return vfs_iocb_iter_write(file, iocb, iter);
+	return vfs_iocb_iter_read(file, iocb, iter);
+}
+
+/*
+ * All of @iter, or up to an error or the end of the file.  Returns -EIOCBQUEUED as
+ * vhfs_direct_io() does.
+ */
+static ssize_t vhfs_do_io(struct vhfs_req *req, struct vhfs_handle *handle,
+			  struct kiocb *iocb, struct iov_iter *iter)
 {
 	struct iov_iter before;
 	ssize_t done = 0, r;
 
 	do {
 		before = *iter;
-		r = io(file, iocb, iter);
+		r = vhfs_do_part(req, handle, iocb, iter);
 		/* The file system is more particular than the disk. */
 		if (r == -EINVAL && iocb->ki_flags & IOCB_DIRECT) {
 			iocb->ki_flags &= ~IOCB_DIRECT;
 			*iter = before;
-			r = io(file, iocb, iter);
+			r = vhfs_do_part(req, handle, iocb, iter);
 		}
-		if (r > 0)
+		if (r > 0) {
 			done += r;
+			/* What was done already is not the completion's to count. */
+			iocb->ki_flags &= ~IOCB_DIRECT;
+		}
 	} while (r > 0 && iov_iter_count(iter));
 	return done ?: r;
 }
 
-static int vhfs_read_slow(struct vhfs_req *req, struct file *file,
+static int vhfs_read_slow(struct vhfs_req *req, struct vhfs_handle *handle,
 			  struct iov_iter *iter)
 {
 	const struct fuse_read_in *arg = vhfs_args(req, struct fuse_read_in);
+	struct file *file = handle->file;
 	struct kiocb iocb;
 	ssize_t r;
 
@@ -173,7 +190,9 @@ static int vhfs_read_slow(struct vhfs_req *req, struct file *file,
 	iocb.ki_pos = arg->offset;
 	if (arg->flags & O_DIRECT && vhfs_may_direct(file, iocb.ki_pos, iter))
 		iocb.ki_flags |= IOCB_DIRECT;
-	r = vhfs_do_io(vfs_iocb_iter_read, file, &iocb, iter);
+	r = vhfs_do_io(req, handle, &iocb, iter);
+	if (r == -EIOCBQUEUED)
+		return VHFS_PARKED;
 	if (r < 0)
 		return r;
 	req->data_len = r;
@@ -193,10 +212,11 @@ int vhfs_read(struct vhfs_req *req)
 	if (IS_ERR(handle))
 		return PTR_ERR(handle);
 	if (req->may_sleep)
-		r = vhfs_read_slow(req, handle->file, &iter);
+		r = vhfs_read_slow(req, handle, &iter);
 	else
 		r = vhfs_read_quick(req, handle->file, &iter);
-	vhfs_handle_put(handle, req->may_sleep);
+	if (r != VHFS_PARKED)
+		vhfs_handle_put(handle, req->may_sleep && !req->hot);
 	return r;
 }
 
@@ -217,9 +237,10 @@ static int vhfs_write_flags(const struct fuse_write_in *arg)
 	return flags;
 }
 
-static int vhfs_do_write(struct vhfs_req *req, struct file *file)
+static int vhfs_do_write(struct vhfs_req *req, struct vhfs_handle *handle)
 {
 	const struct fuse_write_in *arg = vhfs_args(req, struct fuse_write_in);
+	struct file *file = handle->file;
 	struct iov_iter iter = req->src;
 	struct kiocb iocb;
 	ssize_t r;
@@ -231,7 +252,9 @@ static int vhfs_do_write(struct vhfs_req *req, struct file *file)
 		return -EPERM;
 	if (arg->flags & O_DIRECT && vhfs_may_direct(file, iocb.ki_pos, &iter))
 		iocb.ki_flags |= IOCB_DIRECT;
-	r = vhfs_do_io(vfs_iocb_iter_write, file, &iocb, &iter);
+	r = vhfs_do_io(req, handle, &iocb, &iter);
+	if (r == -EIOCBQUEUED)
+		return VHFS_PARKED;
 	if (r < 0)
 		return r;
 	vhfs_reply(req, struct fuse_write_out)->size = r;
@@ -252,7 +275,8 @@ int vhfs_write(struct vhfs_req *req)
 	handle = vhfs_handle_get(req, arg->fh);
 	if (IS_ERR(handle))
 		return PTR_ERR(handle);
-	r = vhfs_do_write(req, handle->file);
-	vhfs_handle_put(handle, !req->hot);
+	r = vhfs_do_write(req, handle);
+	if (r != VHFS_PARKED)
+		vhfs_handle_put(handle, !req->hot);
 	return r;
 }

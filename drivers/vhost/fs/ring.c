@@ -50,6 +50,9 @@ static void vhfs_let_go(struct vhfs_slot *slot, bool may_sleep)
 {
 	struct vhfs_req *req = &slot->req;
 
+	if (req->direct.handle)
+		vhfs_handle_put(req->direct.handle, may_sleep);
+	req->direct.handle = NULL;
 	vhfs_node_put(req->node, may_sleep);
 	req->node = NULL;
 	vhfs_req_free(req);
@@ -199,7 +202,7 @@ void vhfs_work(struct vserve_req *base)
 }
 
 /**
- * vhfs_req_done - a parked request ends; from any context that may sleep
+ * vhfs_req_done - a parked request ends; from any context
  * @req: not to be touched after
  * @error: 0 or negative
  */

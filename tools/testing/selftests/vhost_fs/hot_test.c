@@ -20,6 +20,7 @@
 
 #include "faults.h"
 #include "fsrig.h"
+#include "hot.h"
 #include "module.h"
 
 #define NAMES		50
@@ -28,92 +29,6 @@
 /* Of crew.c: threads that may sleep for one owner. */
 #define PER_OWNER	4
 #define USUAL_LIMIT	250
-#define LIMIT		"/sys/module/vhost_poll/parameters/max_run_us"
-
-static struct vhost_serve_stats ring_stats(struct fs *f, u32 index)
-{
-	struct vhost_serve_stats s = { .size = sizeof(s), .index = index };
-
-	EXPECT(!ioctl(f->fd, VHOST_SERVE_GET_STATS, &s));
-	return s;
-}
-
-static struct vhost_poll_stats poller_stats(struct fs *f)
-{
-	struct vhost_poll_stats s = { .size = sizeof(s) };
-
-	EXPECT(!ioctl(f->poller, VHOST_POLL_GET_STATS, &s));
-	return s;
-}
-
-#define NAP_MS	20
-
-static void nap(void)
-{
-	usleep(NAP_MS * 1000);
-}
-
-#define EVENTUALLY(cond)						\
-	do {								\
-		unsigned int naps = FS_WAIT_MS / NAP_MS;		\
-									\
-		while (!(cond)) {					\
-			if (!naps--)					\
-				ktap_fail(__FILE__, __LINE__,		\
-					  "in time: " #cond);		\
-			nap();						\
-		}							\
-	} while (0)
-
-static void set_limit(unsigned int us)
-{
-	FILE *file = fopen(LIMIT, "w");
-
-	EXPECT(file);
-	EXPECT(fprintf(file, "%u", us) > 0);
-	EXPECT(!fclose(file));
-}
-
-static void make_and_remove(struct fs *f, unsigned int i)
-{
-	struct fuse_entry_out e;
-	char name[32];
-	u64 fh;
-
-	snprintf(name, sizeof(name), "file%u", i);
-	EXPECT_EQ(fs_create(f, FUSE_ROOT_ID, name, O_RDWR, 0644, &e, &fh), 0);
-	EXPECT_EQ(fs_write(f, e.nodeid, fh, 0, "data", 4), 4);
-	EXPECT_EQ(fs_release(f, e.nodeid, fh), 0);
-	EXPECT_EQ(fs_rename(f, FUSE_ROOT_ID, name, FUSE_ROOT_ID, "moved", 0), 0);
-	EXPECT_EQ(fs_remove(f, FUSE_UNLINK, FUSE_ROOT_ID, "moved"), 0);
-	EXPECT_EQ(fs_mkdir(f, FUSE_ROOT_ID, name, 0755, &e), 0);
-	EXPECT_EQ(fs_remove(f, FUSE_RMDIR, FUSE_ROOT_ID, name), 0);
-}
-
-#define MADE	7	/* requests of make_and_remove() */
-
-static bool there_is_a_spare(struct fs *f)
-{
-	struct vhost_serve_stats before = ring_stats(f, 1);
-
-	make_and_remove(f, 0);
-	return ring_stats(f, 1).punted == before.punted;
-}
-
-/* Workers get the requests until there is a thread to take over. */
-static void until_there_is_a_spare(struct fs *f)
-{
-	EVENTUALLY(there_is_a_spare(f));
-}
-
-static void begin(struct fs *f, const char *kind)
-{
-	fs_make_dir(f, kind);
-	fs_open(f, NULL);
-	/* An emulator may take longer than any limit for a real machine. */
-	set_limit(0);
-	until_there_is_a_spare(f);
-}
 
 static void names_and_writes_need_no_worker_on(const char *kind)
 {
@@ -122,7 +37,7 @@ static void names_and_writes_need_no_worker_on(const char *kind)
 	struct fs f;
 	unsigned int i;
 
-	begin(&f, kind);
+	hot_begin(&f, kind);
 	before = ring_stats(&f, 1);
 	poller = poller_stats(&f);
 	for (i = 0; i < NAMES; i++)
@@ -162,7 +77,7 @@ static void late_begin(struct late *l)
 	char name[16];
 	unsigned int i;
 
-	begin(&l->f, "tmpfs");
+	hot_begin(&l->f, "tmpfs");
 	for (i = 0; i < FS_SLOTS; i++) {
 		snprintf(name, sizeof(name), "late%u", i);
 		EXPECT_EQ(fs_create(&l->f, FUSE_ROOT_ID, name, O_RDWR, 0644, &e,
@@ -303,7 +218,7 @@ static void one_that_waits_for_a_running_task_passes_the_rings_on(void)
 	struct late l;
 
 	late_begin(&l);
-	set_limit(USUAL_LIMIT);
+	hot_set_limit(USUAL_LIMIT);
 	before = poller_stats(&l.f);
 	filler.path = fs_path(&l.f, "late1");
 	EXPECT(!pthread_create(&thread, NULL, fill_file, &filler));
@@ -428,7 +343,7 @@ static void big_files_are_freed_by_workers(void)
 	unsigned int i;
 	u64 node, fh;
 
-	begin(&f, "tmpfs");
+	hot_begin(&f, "tmpfs");
 	for (i = 0; i < KTAP_COUNT(ops); i++) {
 		fs_host_write(&f, "big", "", 0);
 		EXPECT(!truncate(fs_path(&f, "big"), 2 << 20));
@@ -470,7 +385,7 @@ static void what_takes_long_is_left_to_workers(void)
 	u64 fh, before;
 	int fd;
 
-	begin(&f, "tmpfs");
+	hot_begin(&f, "tmpfs");
 	EXPECT_EQ(fs_create(&f, FUSE_ROOT_ID, "file", O_RDWR, 0644, &e, &fh), 0);
 	before = punted(&f);
 	EXPECT_EQ(fs_write(&f, e.nodeid, fh, 0, data, sizeof(data) - 1),
@@ -478,7 +393,12 @@ static void what_takes_long_is_left_to_workers(void)
 	EXPECT_EQ(punted(&f) - before, 0);
 	EXPECT_EQ(fs_write(&f, e.nodeid, fh, 0, data, sizeof(data)), sizeof(data));
 	EXPECT_EQ(punted(&f) - before, 1);
+	EXPECT_EQ(fs_write_flags(&f, e.nodeid, fh, 0, data, sizeof(data), O_DIRECT, 0),
+		  sizeof(data));
+	EXPECT_EQ(punted(&f) - before, 2);
+	/* There is no disk to wait for. */
 	EXPECT_EQ(fs_write_flags(&f, e.nodeid, fh, 0, data, 1, O_DSYNC, 0), 1);
+	EXPECT_EQ(fs_write_flags(&f, e.nodeid, fh, 0, data, 4096, O_DIRECT, 0), 4096);
 	EXPECT_EQ(punted(&f) - before, 2);
 
 	EXPECT_EQ(fs_open_dir(&f, FUSE_ROOT_ID, (u64 *)&dirents.fh), 0);
@@ -527,7 +447,7 @@ static void a_frozen_file_system_is_left_to_workers(void)
 	struct fs f;
 	int dir;
 
-	begin(&f, "ext4");
+	hot_begin(&f, "ext4");
 	dir = open(f.dir, O_RDONLY);
 	EXPECT(dir >= 0);
 	EXPECT(!ioctl(dir, FIFREEZE, 0));
@@ -552,7 +472,7 @@ static void cleanup(void)
 {
 	fs_cleanup();
 	if (module_loaded("vhost_poll"))
-		set_limit(USUAL_LIMIT);
+		hot_set_limit(USUAL_LIMIT);
 }
 
 #define TEST(f) { .name = #f, .run = f, .limit = 600 }

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * READ and WRITE with O_DIRECT, of files on a disk: no thread waits for the disk.
+ *
+ * The poller's thread submits the I/O after its round, because the file system may have to
+ * sleep for a lock or a block's address.  Mostly it does not.  From then on the request is
+ * parked, and holds its open file.  The disk's completion ends it, in any context, and the
+ * poller writes the reply in a later round.
+ *
+ * Two parties use the iocb: the file system until it has returned from the submission, and the
+ * completion.  The later one ends the request; the earlier one must not touch it any more.
+ *
+ * An inotify or fanotify listener is to be told of a change after it was made, and that takes a
+ * context that may sleep.  So a worker waits for the I/O of file systems that have any.
+ */
+#include <linux/fsnotify.h>
+#include <linux/vhost_serve.h>
+
+#include "fs.h"
+
+/**
+ * vhfs_may_direct_alone - may direct I/O go on without a thread?
+ * @sb: the file system
+ */
+bool vhfs_may_direct_alone(struct super_block *sb)
+{
+	return !vhfs_in_memory(sb) && vserve_fs_allows_hot(sb, false) &&
+	       !fsnotify_sb_has_watchers(sb);
+}
+
+static void vhfs_direct_end(struct vhfs_req *req)
+{
+	long res = req->direct.res;
+
+	if (res >= 0 && req->in.opcode == FUSE_WRITE)
+		vhfs_reply(req, struct fuse_write_out)->size = res;
+	else if (res >= 0)
+		req->data_len = res;
+	vhfs_req_done(req, min(res, 0L));
+}
+
+static void vhfs_direct_put(struct vhfs_req *req)
+{
+	if (atomic_dec_and_test(&req->direct.users))
+		vhfs_direct_end(req);
+}
+
+static void vhfs_direct_complete(struct kiocb *iocb, long res)
+{
+	struct vhfs_req *req = container_of(iocb, struct vhfs_req, direct.iocb);
+
+	if (iocb->ki_flags & IOCB_WRITE)
+		kiocb_end_write(iocb);
+	req->direct.res = res;
+	vhfs_direct_put(req);
+}
+
+/**
+ * vhfs_direct_io - submit direct I/O
+ * @req: READ or WRITE
+ * @handle: its file
+ * @iocb: with position and flags; the position is moved where something was done at once
+ * @iter: the guest's memory
+ *
+ * Return: -EIOCBQUEUED: the request is parked, may have ended, and puts @handle; else what the
+ * file's own read or write returned without having queued anything.
+ */
+ssize_t vhfs_direct_io(struct vhfs_req *req, struct vhfs_handle *handle, struct kiocb *iocb,
+		       struct iov_iter *iter)
+{
+	struct vhfs_direct *d = &req->direct;
+	ssize_t r;
+
+	d->iocb = *iocb;
+	d->iocb.ki_complete = vhfs_direct_complete;
+	d->handle = handle;
+	atomic_set(&d->users, 2);
+	if (iocb->ki_flags & IOCB_WRITE)
+		r = vfs_iocb_iter_write(handle->file, &d->iocb, iter);
+	else
+		r = vfs_iocb_iter_read(handle->file, &d->iocb, iter);
+	if (r == -EIOCBQUEUED) {
+		vhfs_direct_put(req);
+		return r;
+	}
+	d->handle = NULL;
+	iocb->ki_pos = d->iocb.ki_pos;
+	return r;
+}
