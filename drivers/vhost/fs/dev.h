@@ -13,15 +13,28 @@
 /* Most chains of a guest have fewer buffers. */
 #define VHFS_INLINE_IOV	8
 
+/*
+ * Pages that direct I/O of a vring may hold, as often as it holds them: with more, workers wait
+ * for the I/O, and there are few of them.  As VBLK_MAX_HELD, and for the same reason.
+ */
+#define VHFS_MAX_HELD	16384
+
 /* struct vhfs_dev - an open /dev/vhost-fs; @ex is under the device's mutex */
 struct vhfs_dev {
 	struct vserve_dev base;
 	struct vhfs_export *ex;
 };
 
+/* struct vhfs_vring - @held: see VHFS_MAX_HELD; under the vring's mutex */
+struct vhfs_vring {
+	struct vserve_vring base;
+	unsigned int held;
+};
+
 /*
  * struct vhfs_slot - a request and its place in the guest's memory
  * @answered: the reply is in the guest's memory, and nothing is held any more
+ * @held: of the vring's
  * @len: of that reply
  * @iov: of the chain, or @inline_iov
  */
@@ -29,6 +42,7 @@ struct vhfs_slot {
 	struct vserve_req base;
 	struct vhfs_req req;
 	bool answered;
+	unsigned int held;
 	u32 len;
 	struct iovec *iov;
 	struct iovec inline_iov[VHFS_INLINE_IOV];
@@ -37,6 +51,11 @@ struct vhfs_slot {
 static inline struct vhfs_dev *to_vhfs_dev(struct vserve_dev *dev)
 {
 	return container_of(dev, struct vhfs_dev, base);
+}
+
+static inline struct vhfs_vring *to_vhfs_vring(struct vserve_vring *vring)
+{
+	return container_of(vring, struct vhfs_vring, base);
 }
 
 static inline struct vhfs_slot *to_vhfs_slot(struct vserve_req *base)

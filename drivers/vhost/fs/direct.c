@@ -18,13 +18,28 @@
 
 #include "fs.h"
 
-/**
- * vhfs_may_direct_alone - may direct I/O go on without a thread?
- * @sb: the file system
- */
-bool vhfs_may_direct_alone(struct super_block *sb)
+static bool vhfs_asks_for_direct(const struct vhfs_req *req)
 {
-	return !vhfs_in_memory(sb) && vserve_fs_allows_hot(sb, false) &&
+	switch (req->in.opcode) {
+	case FUSE_READ:
+		return vhfs_args(req, struct fuse_read_in)->flags & O_DIRECT;
+	case FUSE_WRITE:
+		return vhfs_args(req, struct fuse_write_in)->flags & O_DIRECT;
+	default:
+		return false;
+	}
+}
+
+/**
+ * vhfs_may_direct_alone - is a request direct I/O that no thread needs to wait for?
+ * @req: decoded
+ */
+bool vhfs_may_direct_alone(const struct vhfs_req *req)
+{
+	struct super_block *sb = req->ex->root.dentry->d_sb;
+
+	return vhfs_asks_for_direct(req) && !vhfs_in_memory(sb) &&
+	       vserve_fs_allows_hot(sb, false) &&
 	       !fsnotify_sb_has_watchers(sb);
 }
 

@@ -213,7 +213,7 @@ static bool vhfs_write_is_hot(const struct vhfs_req *req)
 	u32 flags = vhfs_args(req, struct fuse_write_in)->flags;
 	struct super_block *sb = req->ex->root.dentry->d_sb;
 
-	if (flags & O_DIRECT && vhfs_may_direct_alone(sb))
+	if (req->alone)
 		return true;
 	/* What goes to the disk at once waits for it. */
 	if (flags & (O_DIRECT | O_DSYNC | __O_SYNC) && !vhfs_in_memory(sb))
@@ -226,8 +226,7 @@ static bool vhfs_data_is_hot(const struct vhfs_req *req)
 	switch (req->in.opcode) {
 	case FUSE_READ:
 		/* What the page cache has was read in the round. */
-		return vhfs_args(req, struct fuse_read_in)->flags & O_DIRECT &&
-		       vhfs_may_direct_alone(req->ex->root.dentry->d_sb);
+		return req->alone;
 	case FUSE_WRITE:
 		return vhfs_write_is_hot(req);
 	case FUSE_READDIR:

@@ -141,6 +141,7 @@ struct vhfs_direct {
  * @group: the caller's supplementary group, or VHFS_NO_GROUP
  * @may_sleep: it is with a worker, or with the poller's thread after its round
  * @hot: the latter; see vserve_req_hot()
+ * @alone: direct I/O that no thread needs to wait for
  * @node: of in.nodeid
  * @reply: @reply_len: the fixed reply, or part of it
  * @body: @body_len: what follows it, allocated with kvmalloc()
@@ -165,6 +166,7 @@ struct vhfs_req {
 	u8 name_len[2];
 	bool may_sleep;
 	bool hot;
+	bool alone;
 	bool known;
 	const void *tail;
 	u32 tail_len;
@@ -477,7 +479,7 @@ int vhfs_read(struct vhfs_req *req);
 int vhfs_write(struct vhfs_req *req);
 
 /* direct.c */
-bool vhfs_may_direct_alone(struct super_block *sb);
+bool vhfs_may_direct_alone(const struct vhfs_req *req);
 ssize_t vhfs_direct_io(struct vhfs_req *req, struct vhfs_handle *handle, struct kiocb *iocb,
 		       struct iov_iter *iter);
 

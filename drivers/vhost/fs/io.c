@@ -141,7 +141,8 @@ static ssize_t vhfs_do_part(struct vhfs_req *req, struct vhfs_handle *handle,
 {
 	struct file *file = handle->file;
 
-	if (iocb->ki_flags & IOCB_DIRECT && vhfs_may_direct_alone(file_inode(file)->i_sb))
+	/* A listener may have come meanwhile. */
+	if (iocb->ki_flags & IOCB_DIRECT && req->alone && vhfs_may_direct_alone(req))
 		return vhfs_direct_io(req, handle, iocb, iter);
 	if (iocb->ki_flags & IOCB_WRITE)
 		return vfs_iocb_iter_write(file, iocb, iter);

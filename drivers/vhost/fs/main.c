@@ -101,7 +101,7 @@ static int vhfs_bad_chain(struct vserve_vring *vring, unsigned int head)
 static const struct vserve_ops vhfs_serve_ops = {
 	.name		= "vhost_fs",
 	.dev_size	= sizeof(struct vhfs_dev),
-	.vring_size	= sizeof(struct vserve_vring),
+	.vring_size	= sizeof(struct vhfs_vring),
 	.req_size	= sizeof(struct vhfs_slot),
 	.max_workers	= VHFS_WORKERS,
 	.flags		= VSERVE_WORK_MM,

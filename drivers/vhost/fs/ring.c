@@ -146,6 +146,26 @@ int vhfs_take(struct vserve_req *base, const struct vserve_chain *chain,
 	return 0;
 }
 
+/*
+ * Direct I/O goes on without a thread, unless the vring's holds too much of the guest's memory
+ * already.  vhfs_finish() gives back.
+ */
+static bool vhfs_hold_for_direct(struct vhfs_slot *slot)
+{
+	struct vhfs_vring *vring = to_vhfs_vring(slot->base.vring);
+	const struct vhfs_req *req = &slot->req;
+	unsigned int pages;
+
+	if (!vhfs_may_direct_alone(req))
+		return false;
+	pages = iov_iter_npages(req->in.opcode == FUSE_WRITE ? &req->src : &req->dst, INT_MAX);
+	if (pages > VHFS_MAX_HELD - vring->held)
+		return false;
+	vring->held += pages;
+	slot->held = pages;
+	return true;
+}
+
 /**
  * vhfs_submit - carry out a request in the poller, or have a worker do it
  * @base: decoded
@@ -158,6 +178,7 @@ void vhfs_submit(struct vserve_req *base)
 	req->may_sleep = false;
 	r = vhfs_run(req);
 	if (r == VHFS_PUNT) {
+		req->alone = vhfs_hold_for_direct(to_vhfs_slot(base));
 		if (vhfs_is_hot(req))
 			vserve_req_hot(base);
 		else
@@ -247,6 +268,8 @@ int vhfs_finish(struct vserve_req *base, bool may_sleep)
 		vhfs_let_go(slot, may_sleep);
 		slot->answered = true;
 	}
+	to_vhfs_vring(base->vring)->held -= slot->held;
+	slot->held = 0;
 	trace_vhost_fs_done(base->vring, req, base->done_ns);
 	return slot->len;
 }
