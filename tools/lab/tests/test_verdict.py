@@ -28,6 +28,8 @@ from pvlab import (  # noqa: E402
     verdict,
 )
 from pvlab.agent import Gone, Silent, Timeout  # noqa: E402
+from pvlab.detect import KernelReports  # noqa: E402
+from pvlab.host import NoBoot  # noqa: E402
 from pvlab.verdict import End, judge  # noqa: E402
 
 
@@ -562,6 +564,36 @@ class Starting(unittest.TestCase):
     def test_one_that_boots_from_its_disk_has_one(self):
         starts, raised, _ = self.start(Timeout("late"), "agent", direct_kernel=False)
         self.assertEqual((starts, type(raised)), (1, Timeout))
+
+
+class HostBoots(unittest.TestCase):
+    """What comes of a host VM that does not boot, and then does."""
+
+    def boot(self, error, lane="stock", emulated=True):
+        run = object.__new__(selftests.Run)
+        run.lane, run.tally, run.excuse = lane, mock.Mock(), mock.Mock()
+        host = mock.Mock()
+        host.start.side_effect = [error, None]
+        with mock.patch.object(selftests, "emulated", lambda: emulated):
+            run._boot(host)
+        run.excuse.assert_called_once_with("host VM", traces.NO_BOOT)
+
+    def test_without_a_word_it_boots_once_more(self):
+        for lane in ("stock", "debug"):
+            with self.subTest(lane):
+                self.boot(NoBoot("late"), lane)
+
+    def test_a_report_of_the_stock_kernel_is_not_ours(self):
+        self.boot(KernelReports("host VM", []))
+
+    def test_a_report_of_a_kernel_with_our_patches_stands(self):
+        with self.assertRaises(KernelReports):
+            self.boot(KernelReports("host VM", []), "debug")
+
+    def test_a_real_machine_has_no_excuse(self):
+        for error in (NoBoot("late"), KernelReports("host VM", [])):
+            with self.subTest(str(error)), self.assertRaises(type(error)):
+                self.boot(error, emulated=False)
 
 
 if __name__ == "__main__":
