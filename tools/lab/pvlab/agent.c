@@ -209,7 +209,7 @@ static void exec_command(char **strings, int count)
 
 static pid_t spawn_on_pty(struct server *s, char **strings, int count)
 {
-	int fd;
+	int fd = -1;
 	pid_t pid = forkpty(&fd, NULL, NULL, NULL);
 
 	if (pid == 0)
@@ -316,8 +316,8 @@ static void handle_frame(struct server *s, char type, unsigned char *buf, size_t
 		break;
 	case 'E':
 		/*
-		 * Of a command that ended before this came, if there is no input:
-		 * it must not end the input of the next one.
+		 * Without an open input this ends the input of a command that is over.
+		 * Kept, it would end the next command's.
 		 */
 		if (s->in < 0)
 			break;
