@@ -12,11 +12,11 @@
  * wait has become too long (adaptive), when the mode says so, when other tasks crowd it
  * out (others.c), or when it moves.
  *
- * A queue moves when a task of another CPU has submitted VPOLL_FOLLOW times in a row: else a
- * CPU that has nothing to do with the I/O any more would poll for as long as it goes on.  The
- * thread drops the queue (q->moving) and turns callbacks on; then the next task that submits
- * attaches it to its own CPU.  If an interrupt comes first, its work does not attach the queue.
- * A queue does not move to a CPU that other tasks have kept from its poller.
+ * A queue moves after VPOLL_FOLLOW submissions in a row from CPUs other than the poller's.
+ * Otherwise that CPU would go on polling for I/O that other CPUs submit.  The thread drops the
+ * queue (q->moving) and turns callbacks on; then the next task that submits attaches it to its
+ * own CPU.  If an interrupt comes first, its work does not attach the queue.  A queue does not
+ * move to a CPU whose poller other tasks have crowded out.
  */
 #include "poll.h"
 
@@ -36,7 +36,7 @@
 #define CREATE_TRACE_POINTS
 #include <trace/events/virtio_poll.h>
 
-/* A move may cost an interrupt: one for so many submissions at most. */
+/* Submissions from other CPUs before a queue moves: a move may cost an interrupt. */
 #define VPOLL_FOLLOW	64
 
 DEFINE_PER_CPU(struct virtio_poller, vpoll_pollers);
@@ -158,11 +158,11 @@ static void vpoll_follow(struct virtio_poll_queue *q)
 {
 	struct virtio_poller *p = this_cpu_ptr(&vpoll_pollers);
 
-	if (q->poller == p) {
-		q->strangers = 0;
+	if (!vpoll_in_submitter())
 		return;
-	}
-	if (vpoll_in_submitter() && ++q->strangers >= VPOLL_FOLLOW && vpoll_cpu_has_time(p))
+	if (q->poller == p)
+		q->strangers = 0;
+	else if (++q->strangers >= VPOLL_FOLLOW && vpoll_cpu_has_time(p))
 		WRITE_ONCE(q->moving, true);
 }
 
@@ -175,8 +175,6 @@ static void vpoll_follow(struct virtio_poll_queue *q)
  */
 struct task_struct *virtio_poll_watch(struct virtio_poll_queue *q)
 {
-	bool moving;
-
 	lockdep_assert_held(&q->lock);
 	if (q->waiters)
 		return NULL;
@@ -189,15 +187,19 @@ struct task_struct *virtio_poll_watch(struct virtio_poll_queue *q)
 		return NULL;
 	}
 
-	/* A wait that was left to an interrupt stays so, unless the queue moves. */
+	/*
+	 * A wait that was left to an interrupt stays so until it has come.  A queue that moves
+	 * does not wait for it: the next task that submits attaches the queue.
+	 */
 	if (q->callbacks && q->inflight > 1 && !q->moving)
 		return NULL;
-	moving = q->moving;
-	WRITE_ONCE(q->moving, false);
-	if ((!moving || vpoll_in_submitter()) && vpoll_decide(q))
-		return vpoll_attach(q);
-	if (!q->callbacks && !vpoll_callbacks_on(q))
-		q->ops->later(q);
+	/* The CPU of an interrupt or of kblockd is not where the requests come from. */
+	if (!q->moving || vpoll_in_submitter()) {
+		WRITE_ONCE(q->moving, false);
+		if (vpoll_decide(q))
+			return vpoll_attach(q);
+	}
+	vpoll_cover(q);
 	return NULL;
 }
 EXPORT_SYMBOL_GPL(virtio_poll_watch);
@@ -213,6 +215,8 @@ void virtio_poll_answered(struct virtio_poll_queue *q, bool polled)
 
 	lockdep_assert_held(&q->lock);
 	WRITE_ONCE(q->empty, false);
+	if (!q->inflight)
+		WRITE_ONCE(q->moving, false);
 	/* All that was in flight when another task took the CPU.  See vpoll_cover_if_needed(). */
 	if (q->callbacks && !q->inflight && q->poller && !vpoll_needs_cover(q->poller))
 		vpoll_callbacks_off(q);
@@ -265,14 +269,13 @@ static void vpoll_let_go(struct virtio_poll_queue *q, enum vpoll_why why)
 	vpoll_detach(q);
 	if (!q->inflight || q->waiters)
 		return;
-	if (why != VPOLL_MOVES)
-		q->stats.sleeps++;
+	q->stats.sleeps++;
 	if (why == VPOLL_TOO_LONG)
 		virtio_poll_policy_gave_up(&q->policy, vpoll_max_ns(q));
 	if (why == VPOLL_CROWDED) {
 		q->stats.crowded++;
 		trace_virtio_poll_crowded(q);
-	} else if (why != VPOLL_MOVES) {
+	} else {
 		trace_virtio_poll_sleep(q);
 	}
 	if (!vpoll_callbacks_on(q))

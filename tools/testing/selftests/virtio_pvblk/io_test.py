@@ -142,6 +142,7 @@ class Io(GuestCase):
 
     def test_the_poller_follows_the_task_that_submits(self):
         """Some requests are always in flight, so no poller drops the queue by itself."""
+        # It has one queue, which both CPUs share.
         disk = self.take("vdc")
         self.mode(disk, "busy")
         with self.throttled(2), self.io_beside(disk, "--rw=randread --cpus_allowed=0", 4) as io:
@@ -170,9 +171,9 @@ class Io(GuestCase):
         """The CPU whose thread ran longer than the others while some I/O went on."""
         before = self.ran()
         io.goes_on()
-        return max(
-            (b - a, cpu) for cpu, (a, b) in enumerate(zip(before, self.ran(), strict=False))
-        )[1]
+        return max((b - a, cpu) for cpu, (a, b) in enumerate(zip(before, self.ran(), strict=True)))[
+            1
+        ]
 
     def ran(self):
         """How long the poller of each CPU has run, in nanoseconds."""
