@@ -311,8 +311,8 @@ struct vserve_counters {
  * @took_ns: how long the guest takes for an interrupt; 0: not known
  * @asked_ns: when the interrupt that is measured was sent; 0: none is
  * @asked_idx: the used index then
- * @skip: so many are not held back
- * @unsampled: interrupts, to measure one in so many
+ * @skip: interrupts that are still to be sent at once
+ * @sent: interrupts that were sent while none was measured; one in 16 is
  * @misses: windows in a row that saw nothing
  * @paid: a request came in, or was answered, in this window
  * @due: there are answers that the guest has not been told of
@@ -324,7 +324,7 @@ struct vserve_calls {
 	u64 asked_ns;
 	u16 asked_idx;
 	u16 skip;
-	u8 unsampled;
+	u8 sent;
 	u8 misses;
 	bool paid;
 	bool due;

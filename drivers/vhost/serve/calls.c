@@ -12,7 +12,8 @@
  *   request came in, and none was answered;
  * - when the window has lasted that time.  An answer that was held waits for the guest at
  *   most twice as long as one that was not;
- * - when the poller goes to sleep, or another thread serves the ring.
+ * - when the poller goes to sleep, when its thread is about to carry out requests of the ring
+ *   that may sleep, or when a worker serves the ring.
  *
  * How long the guest takes is measured: from the interrupt to the moment at which its driver
  * asks for the next one, as the ring's event index tells.  One interrupt in CALLS_SAMPLE is
@@ -39,14 +40,27 @@
 #define CALLS_SAMPLE_MAX	(4 * CALLS_TOOK_MAX)
 
 /**
+ * vserve_calls_event - a request came in, or was answered
+ * @c: of the vring
+ * @now: when this round began
+ */
+void vserve_calls_event(struct vserve_calls *c, u64 now)
+{
+	if (likely(!c->window_ns))
+		return;
+	c->event_ns = now;
+	c->paid = true;
+}
+EXPORT_SYMBOL_IF_KUNIT(vserve_calls_event);
+
+/**
  * vserve_calls_hold - hold the guest's interrupt back?
  * @c: of the vring, with answers that the guest is to be interrupted for
  * @now: when this round began
- * @event: whether a request came in or was answered in this round
  *
  * Return: true to ask again in the next round, false to interrupt.
  */
-bool vserve_calls_hold(struct vserve_calls *c, u64 now, bool event)
+bool vserve_calls_hold(struct vserve_calls *c, u64 now)
 {
 	if (!c->window_ns) {
 		if (!c->took_ns)
@@ -59,10 +73,6 @@ bool vserve_calls_hold(struct vserve_calls *c, u64 now, bool event)
 		c->event_ns = now;
 		c->paid = false;
 		return true;
-	}
-	if (event) {
-		c->event_ns = now;
-		c->paid = true;
 	}
 	return now - c->event_ns < c->took_ns / 2 && now - c->window_ns < c->took_ns;
 }
@@ -90,14 +100,16 @@ void vserve_calls_end(struct vserve_calls *c)
 EXPORT_SYMBOL_IF_KUNIT(vserve_calls_end);
 
 /**
- * vserve_calls_sample - measure how long the guest takes for the next interrupt?
+ * vserve_calls_count - count an interrupt that is about to be sent
  * @c: of the vring
+ *
+ * Return: true if it is to be measured how long the guest takes for it.
  */
-bool vserve_calls_sample(struct vserve_calls *c)
+bool vserve_calls_count(struct vserve_calls *c)
 {
-	return !c->asked_ns && !(c->unsampled++ % CALLS_SAMPLE);
+	return !c->asked_ns && !(c->sent++ % CALLS_SAMPLE);
 }
-EXPORT_SYMBOL_IF_KUNIT(vserve_calls_sample);
+EXPORT_SYMBOL_IF_KUNIT(vserve_calls_count);
 
 /**
  * vserve_calls_learn - the guest's driver has seen an interrupt, or not yet
@@ -112,7 +124,8 @@ void vserve_calls_learn(struct vserve_calls *c, u64 now, bool seen)
 	if (!seen && took < CALLS_SAMPLE_MAX)
 		return;
 	c->asked_ns = 0;
-	if (!seen)
+	/* Nothing looked in time, or the driver did not ask. */
+	if (took >= CALLS_SAMPLE_MAX)
 		return;
 	took = clamp(took, 1, CALLS_TOOK_MAX);
 	if (!c->took_ns)

@@ -196,10 +196,23 @@ void vserve_publish(struct vserve_vring *vring)
 		vring->src.retry_ns = vring->now + VSERVE_RETRY_NS;
 }
 
+/* After a round, in which NR requests came in or were answered. */
+static void vserve_round_signal(struct vserve_vring *vring, int nr)
+{
+	if (nr)
+		vserve_calls_event(&vring->calls, vring->now);
+	/* The thread carries out vring->hot next, which may take long; so may the worker. */
+	if (vring->hot || vring->with_worker)
+		vserve_signal(vring);
+	else
+		vserve_signal_soon(vring);
+}
+
 static int vserve_round_locked(struct vserve_vring *vring, int budget)
 {
 	bool idle = !vring->nr_polled && !vserve_has_done(vring) &&
-		    list_empty(&vring->pending) && !vring->calls.due;
+		    list_empty(&vring->pending) &&
+		    !(vring->calls.due && vring->vq.call_ctx.ctx);
 	int nr, taken, r;
 
 	if (unlikely(vring->calls.asked_ns))
@@ -233,17 +246,12 @@ static int vserve_round_locked(struct vserve_vring *vring, int budget)
 	if (r < 0)
 		goto hand_over;
 	nr += r;
-	/* What runs after the round, in this thread, may take long. */
-	if (vring->hot)
-		vserve_signal(vring);
-	else
-		vserve_signal_soon(vring, nr);
 	goto out;
 hand_over:
 	nr = max(nr, 0);
-	vserve_signal(vring);
 	vserve_give_to_worker(vring);
 out:
+	vserve_round_signal(vring, nr);
 	WRITE_ONCE(vring->reaper, NULL);
 	vserve_publish(vring);
 	return nr;
@@ -370,6 +378,9 @@ static bool vserve_arm(struct vhost_poll_source *src)
 		error = vserve_faults_off(vring);
 		work = vserve_arm_locked(vring);
 		vserve_faults_on(vring, error);
+		/* While the poller sleeps it does not see when the guest asks again. */
+		if (!work)
+			vring->calls.asked_ns = 0;
 	}
 	mutex_unlock(&vring->vq.mutex);
 	return work;
@@ -437,6 +448,8 @@ void vserve_worker(struct work_struct *work)
 	vring->now = ktime_get_ns();
 	vserve_touch_ring(vring);
 	vserve_complete(vring, UINT_MAX, true);
+	/* What is taken next may wait for the guest's pages. */
+	vserve_signal(vring);
 	if (vring->running && !vring->broken && list_empty(&vring->pending))
 		vserve_take_some(vring, 16, true);
 	vserve_complete(vring, UINT_MAX, true);

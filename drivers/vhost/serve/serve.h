@@ -72,13 +72,14 @@ int vserve_put_used(struct vserve_vring *vring, struct vring_used_elem *heads,
 int vserve_put_finished(struct vserve_vring *vring, unsigned int budget,
 			bool may_sleep);
 void vserve_signal(struct vserve_vring *vring);
-void vserve_signal_soon(struct vserve_vring *vring, bool event);
+void vserve_signal_soon(struct vserve_vring *vring);
 void vserve_measure_guest(struct vserve_vring *vring);
 
 /* calls.c */
-bool vserve_calls_hold(struct vserve_calls *c, u64 now, bool event);
+void vserve_calls_event(struct vserve_calls *c, u64 now);
+bool vserve_calls_hold(struct vserve_calls *c, u64 now);
 void vserve_calls_end(struct vserve_calls *c);
-bool vserve_calls_sample(struct vserve_calls *c);
+bool vserve_calls_count(struct vserve_calls *c);
 void vserve_calls_learn(struct vserve_calls *c, u64 now, bool seen);
 
 /* stats.c */

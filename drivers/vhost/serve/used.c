@@ -6,6 +6,7 @@
 #include <linux/eventfd.h>
 #include <linux/ktime.h>
 #include <linux/log2.h>
+#include <linux/sched.h>
 
 #include "serve.h"
 #include <trace/events/vhost_serve.h>
@@ -48,7 +49,7 @@ static void vserve_call(struct vserve_vring *vring)
 	struct vhost_virtqueue *vq = &vring->vq;
 
 	vserve_told(vring);
-	if (vhost_has_feature(vq, VIRTIO_RING_F_EVENT_IDX) && vserve_calls_sample(&vring->calls)) {
+	if (vhost_has_feature(vq, VIRTIO_RING_F_EVENT_IDX) && vserve_calls_count(&vring->calls)) {
 		vring->calls.asked_ns = ktime_get_ns();
 		vring->calls.asked_idx = vq->last_used_idx;
 	}
@@ -58,15 +59,17 @@ static void vserve_call(struct vserve_vring *vring)
 }
 
 /*
- * Whether the guest is to be interrupted for what it has not been told of.  Where there is
- * nothing to interrupt it by, that stays open until there is.
+ * Whether the guest is to be interrupted for answers that it has not been told of.  Without an
+ * eventfd nothing can interrupt it.  It is told when it has one again: the ioctl that sets the
+ * eventfd has the poller look.
  */
 static bool vserve_call_is_due(struct vserve_vring *vring)
 {
 	if (!vring->calls.due)
 		return false;
 	if (!vring->vq.call_ctx.ctx) {
-		vserve_calls_end(&vring->calls);
+		vring->calls.window_ns = 0;
+		vring->vq.signalled_used_valid = false;
 		return false;
 	}
 	if (vserve_wants_call(&vring->vq))
@@ -86,22 +89,24 @@ void vserve_signal(struct vserve_vring *vring)
 }
 
 /**
- * vserve_signal_soon - the same, but the interrupt may be held back for others to come
- * @vring: its mutex is held; the poller polls it again at once
- * @event: whether a request came in or was answered in this round
+ * vserve_signal_soon - interrupt the guest, now or after more answers
+ * @vring: its mutex is held; the poller polls it again in its next round, or calls arm()
+ *	before it sleeps
  */
-void vserve_signal_soon(struct vserve_vring *vring, bool event)
+void vserve_signal_soon(struct vserve_vring *vring)
 {
-	if (vserve_call_is_due(vring) &&
-	    !vserve_calls_hold(&vring->calls, vring->now, event))
+	if (!vserve_call_is_due(vring))
+		return;
+	/* Another task is about to run here, for as long as it likes. */
+	if (need_resched() || !vserve_calls_hold(&vring->calls, vring->now))
 		vserve_call(vring);
 }
 
 /**
- * vserve_measure_guest - has the guest's driver seen the interrupt that is measured?
+ * vserve_measure_guest - see whether the guest has handled the interrupt that is measured
  * @vring: its mutex is held; calls.asked_ns is set
  *
- * The driver then asks for an interrupt for what comes after it.
+ * Its driver writes a newer event index once it has.
  */
 void vserve_measure_guest(struct vserve_vring *vring)
 {

@@ -53,6 +53,9 @@ static int vserve_attach(struct vserve_vring *vring)
 static void vserve_detach(struct vserve_vring *vring)
 {
 	vhost_poll_detach(&vring->src);
+	mutex_lock(&vring->vq.mutex);
+	vserve_signal(vring);
+	mutex_unlock(&vring->vq.mutex);
 	vhost_poll_settle(vring->poller, &vring->src);
 }
 

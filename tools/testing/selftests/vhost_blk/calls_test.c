@@ -16,7 +16,7 @@
 #define DEPTH		32
 #define WAITS		3000
 #define REQUESTS	(64 * DEPTH)
-/* What a handler takes, and what lies between two requests, in turns of spin(). */
+/* Turns of spin() in a handler, and between two requests. */
 #define HANDLER		40000
 #define BETWEEN		1000
 
@@ -139,23 +139,8 @@ static void a_deep_ring_shares_interrupts(void)
 		take_interrupts(&v, RIG_TIMEOUT_MS);
 	ktap_msg("%u interrupts for %u answers", v.interrupts, v.answers);
 	EXPECT_EQ(v.answers, REQUESTS);
+	/* Without moderation about a third of the answers interrupt under emulation, or more. */
 	EXPECT(v.interrupts * 5 < REQUESTS);
-	rig_close(&v.g);
-}
-
-/* And one that has a single request in flight gets an interrupt for each. */
-static void a_single_request_has_its_own(void)
-{
-	unsigned int i;
-	struct guest v;
-
-	guest_open(&v, VHOST_POLL_MODE_BUSY, 0);
-	for (i = 0; i < REQUESTS; i++) {
-		offer_one(&v);
-		while (ring_inflight(&v.g.ring[0]))
-			take_interrupts(&v, RIG_TIMEOUT_MS);
-	}
-	EXPECT_EQ(v.interrupts, REQUESTS);
 	rig_close(&v.g);
 }
 
@@ -169,7 +154,6 @@ int main(int argc, char **argv)
 		TEST(each_answer_is_told_in_event_mode),
 		TEST(each_answer_is_told_without_event_index),
 		TEST(a_deep_ring_shares_interrupts),
-		TEST(a_single_request_has_its_own),
 	};
 
 	return ktap_main(argc, argv, tests, KTAP_COUNT(tests),
