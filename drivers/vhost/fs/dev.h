@@ -14,8 +14,11 @@
 #define VHFS_INLINE_IOV	8
 
 /*
- * Pages that direct I/O of a vring may hold, as often as it holds them: with more, workers wait
- * for the I/O, and there are few of them.  As VBLK_MAX_HELD, and for the same reason.
+ * Direct I/O pins the guest's pages, and a pin is 1,024 references.  A guest can offer one page
+ * again and again, so this bounds the pins of a vring: so many for each of the
+ * VHOST_SERVE_MAX_VRINGS of a device are half of what the counter of one page can bear, and
+ * the kernel refuses further pins before it overflows.  Workers wait for I/O beyond that, and
+ * there are few of them.
  */
 #define VHFS_MAX_HELD	16384
 

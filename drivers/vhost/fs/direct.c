@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * READ and WRITE with O_DIRECT, of files on a disk: no thread waits for the disk.
+ * READ and WRITE with O_DIRECT, of files on a disk: the disk's completion ends the request.
  *
  * The poller's thread submits the I/O after its round, because the file system may have to
- * sleep for a lock or a block's address.  Mostly it does not.  From then on the request is
- * parked, and holds its open file.  The disk's completion ends it, in any context, and the
- * poller writes the reply in a later round.
+ * sleep for a lock or a block's address.  Mostly it does not.  A write that extends the file, or
+ * is not aligned to its blocks, is waited for by the file system in the submission.  From then
+ * on the request is parked, and holds its open file.  The completion comes in any context, and
+ * the poller writes the reply in a later round.
  *
  * Two parties use the iocb: the file system until it has returned from the submission, and the
  * completion.  The later one ends the request; the earlier one must not touch it any more.
@@ -31,13 +32,16 @@ static bool vhfs_asks_for_direct(const struct vhfs_req *req)
 }
 
 /**
- * vhfs_may_direct_alone - is a request direct I/O that no thread needs to wait for?
+ * vhfs_direct_needs_no_thread - may a request be direct I/O that no thread waits for?
  * @req: decoded
  */
-bool vhfs_may_direct_alone(const struct vhfs_req *req)
+bool vhfs_direct_needs_no_thread(const struct vhfs_req *req)
 {
 	struct super_block *sb = req->ex->root.dentry->d_sb;
 
+	/* btrfs copies these, and waits for the disk: its checksums want data that stay. */
+	if (req->in.opcode == FUSE_WRITE && sb->s_magic == BTRFS_SUPER_MAGIC)
+		return false;
 	return vhfs_asks_for_direct(req) && !vhfs_in_memory(sb) &&
 	       vserve_fs_allows_hot(sb, false) &&
 	       !fsnotify_sb_has_watchers(sb);
@@ -64,6 +68,7 @@ static void vhfs_direct_complete(struct kiocb *iocb, long res)
 {
 	struct vhfs_req *req = container_of(iocb, struct vhfs_req, direct.iocb);
 
+	/* vfs_iocb_iter_write() ends the write itself unless the I/O was queued. */
 	if (iocb->ki_flags & IOCB_WRITE)
 		kiocb_end_write(iocb);
 	req->direct.res = res;

@@ -213,9 +213,9 @@ static bool vhfs_write_is_hot(const struct vhfs_req *req)
 	u32 flags = vhfs_args(req, struct fuse_write_in)->flags;
 	struct super_block *sb = req->ex->root.dentry->d_sb;
 
-	if (req->alone)
+	if (req->threadless)
 		return true;
-	/* What goes to the disk at once waits for it. */
+	/* A write that goes to the disk at once waits for the disk. */
 	if (flags & (O_DIRECT | O_DSYNC | __O_SYNC) && !vhfs_in_memory(sb))
 		return false;
 	return iov_iter_count(&req->src) <= VHFS_HOT_WRITE;
@@ -225,8 +225,8 @@ static bool vhfs_data_is_hot(const struct vhfs_req *req)
 {
 	switch (req->in.opcode) {
 	case FUSE_READ:
-		/* What the page cache has was read in the round. */
-		return req->alone;
+		/* The round has read it already if the page cache has it. */
+		return req->threadless;
 	case FUSE_WRITE:
 		return vhfs_write_is_hot(req);
 	case FUSE_READDIR:

@@ -115,7 +115,8 @@ struct vhfs_op {
 
 /*
  * struct vhfs_direct - direct I/O without a thread, see direct.c
- * @handle: the open file, put with the request; NULL: there is no such I/O
+ * @iocb: of the I/O
+ * @handle: the open file, put with the request; NULL: nothing is queued
  * @users: the submitter and the completion
  * @res: bytes, or an error
  */
@@ -141,7 +142,7 @@ struct vhfs_direct {
  * @group: the caller's supplementary group, or VHFS_NO_GROUP
  * @may_sleep: it is with a worker, or with the poller's thread after its round
  * @hot: the latter; see vserve_req_hot()
- * @alone: direct I/O that no thread needs to wait for
+ * @threadless: direct I/O that no thread waits for
  * @node: of in.nodeid
  * @reply: @reply_len: the fixed reply, or part of it
  * @body: @body_len: what follows it, allocated with kvmalloc()
@@ -166,7 +167,7 @@ struct vhfs_req {
 	u8 name_len[2];
 	bool may_sleep;
 	bool hot;
-	bool alone;
+	bool threadless;
 	bool known;
 	const void *tail;
 	u32 tail_len;
@@ -331,7 +332,7 @@ static inline bool vhfs_too_big(const struct vhfs_req *req,
 			VHFS_HOT_SIZE >> PAGE_SHIFT);
 }
 
-/* Writes do not wait for a disk there, nor do syncs. */
+/* No disk is behind it, so writes and syncs do not wait for one. */
 static inline bool vhfs_in_memory(const struct super_block *sb)
 {
 	return sb->s_magic == TMPFS_MAGIC || sb->s_magic == RAMFS_MAGIC;
@@ -479,7 +480,7 @@ int vhfs_read(struct vhfs_req *req);
 int vhfs_write(struct vhfs_req *req);
 
 /* direct.c */
-bool vhfs_may_direct_alone(const struct vhfs_req *req);
+bool vhfs_direct_needs_no_thread(const struct vhfs_req *req);
 ssize_t vhfs_direct_io(struct vhfs_req *req, struct vhfs_handle *handle, struct kiocb *iocb,
 		       struct iov_iter *iter);
 

@@ -124,8 +124,8 @@ static int vhfs_read_quick(struct vhfs_req *req, struct file *file,
 }
 
 /* Misaligned for the disk: it is served all the same, by the page cache. */
-static bool vhfs_may_direct(struct file *file, loff_t pos,
-			    const struct iov_iter *iter)
+static bool vhfs_is_aligned_for_direct(struct file *file, loff_t pos,
+				       const struct iov_iter *iter)
 {
 	struct block_device *bdev = file_inode(file)->i_sb->s_bdev;
 	unsigned int mask = bdev ? bdev_logical_block_size(bdev) - 1 :
@@ -141,8 +141,8 @@ static ssize_t vhfs_do_part(struct vhfs_req *req, struct vhfs_handle *handle,
 {
 	struct file *file = handle->file;
 
-	/* A listener may have come meanwhile. */
-	if (iocb->ki_flags & IOCB_DIRECT && req->alone && vhfs_may_direct_alone(req))
+	/* A listener may have been added since the request was taken. */
+	if (iocb->ki_flags & IOCB_DIRECT && req->threadless && vhfs_direct_needs_no_thread(req))
 		return vhfs_direct_io(req, handle, iocb, iter);
 	if (iocb->ki_flags & IOCB_WRITE)
 		return vfs_iocb_iter_write(file, iocb, iter);
@@ -162,19 +162,32 @@ static ssize_t vhfs_do_io(struct vhfs_req *req, struct vhfs_handle *handle,
 	do {
 		before = *iter;
 		r = vhfs_do_part(req, handle, iocb, iter);
-		/* The file system is more particular than the disk. */
-		if (r == -EINVAL && iocb->ki_flags & IOCB_DIRECT) {
+		/* The file system is more particular than the disk; a worker copies then. */
+		if (r == -EINVAL && iocb->ki_flags & IOCB_DIRECT && !req->hot) {
 			iocb->ki_flags &= ~IOCB_DIRECT;
 			*iter = before;
 			r = vhfs_do_part(req, handle, iocb, iter);
 		}
-		if (r > 0) {
+		if (r > 0)
 			done += r;
-			/* What was done already is not the completion's to count. */
+		/*
+		 * The page cache takes the rest, because a queued rest would end the request
+		 * with its own length only.
+		 */
+		if (r > 0 && req->threadless)
 			iocb->ki_flags &= ~IOCB_DIRECT;
-		}
 	} while (r > 0 && iov_iter_count(iter));
 	return done ?: r;
+}
+
+/*
+ * The poller's thread was to submit direct I/O, and would copy, or wait: a worker does.  Nothing
+ * was done yet.
+ */
+static bool vhfs_is_not_for_poller(const struct vhfs_req *req, const struct kiocb *iocb)
+{
+	return req->hot && req->threadless &&
+	       (!(iocb->ki_flags & IOCB_DIRECT) || !vhfs_direct_needs_no_thread(req));
 }
 
 static int vhfs_read_slow(struct vhfs_req *req, struct vhfs_handle *handle,
@@ -189,11 +202,15 @@ static int vhfs_read_slow(struct vhfs_req *req, struct vhfs_handle *handle,
 		return -EISDIR;
 	init_sync_kiocb(&iocb, file);
 	iocb.ki_pos = arg->offset;
-	if (arg->flags & O_DIRECT && vhfs_may_direct(file, iocb.ki_pos, iter))
+	if (arg->flags & O_DIRECT && vhfs_is_aligned_for_direct(file, iocb.ki_pos, iter))
 		iocb.ki_flags |= IOCB_DIRECT;
+	if (vhfs_is_not_for_poller(req, &iocb))
+		return VHFS_PUNT;
 	r = vhfs_do_io(req, handle, &iocb, iter);
 	if (r == -EIOCBQUEUED)
 		return VHFS_PARKED;
+	if (r == -EINVAL && req->hot)
+		return VHFS_PUNT;
 	if (r < 0)
 		return r;
 	req->data_len = r;
@@ -251,11 +268,15 @@ static int vhfs_do_write(struct vhfs_req *req, struct vhfs_handle *handle)
 	iocb.ki_flags |= vhfs_write_flags(arg) | IOCB_WRITE;
 	if (IS_APPEND(file_inode(file)) && !(iocb.ki_flags & IOCB_APPEND))
 		return -EPERM;
-	if (arg->flags & O_DIRECT && vhfs_may_direct(file, iocb.ki_pos, &iter))
+	if (arg->flags & O_DIRECT && vhfs_is_aligned_for_direct(file, iocb.ki_pos, &iter))
 		iocb.ki_flags |= IOCB_DIRECT;
+	if (vhfs_is_not_for_poller(req, &iocb))
+		return VHFS_PUNT;
 	r = vhfs_do_io(req, handle, &iocb, &iter);
 	if (r == -EIOCBQUEUED)
 		return VHFS_PARKED;
+	if (r == -EINVAL && req->hot)
+		return VHFS_PUNT;
 	if (r < 0)
 		return r;
 	vhfs_reply(req, struct fuse_write_out)->size = r;

@@ -51,7 +51,7 @@ static void vhfs_let_go(struct vhfs_slot *slot, bool may_sleep)
 	struct vhfs_req *req = &slot->req;
 
 	if (req->direct.handle)
-		vhfs_handle_put(req->direct.handle, may_sleep);
+		vhfs_handle_put(req->direct.handle, false);
 	req->direct.handle = NULL;
 	vhfs_node_put(req->node, may_sleep);
 	req->node = NULL;
@@ -147,8 +147,8 @@ int vhfs_take(struct vserve_req *base, const struct vserve_chain *chain,
 }
 
 /*
- * Direct I/O goes on without a thread, unless the vring's holds too much of the guest's memory
- * already.  vhfs_finish() gives back.
+ * Direct I/O needs no thread unless the vring already holds too many of the guest's pages.
+ * vhfs_finish() gives them back.
  */
 static bool vhfs_hold_for_direct(struct vhfs_slot *slot)
 {
@@ -156,7 +156,7 @@ static bool vhfs_hold_for_direct(struct vhfs_slot *slot)
 	const struct vhfs_req *req = &slot->req;
 	unsigned int pages;
 
-	if (!vhfs_may_direct_alone(req))
+	if (!vhfs_direct_needs_no_thread(req))
 		return false;
 	pages = iov_iter_npages(req->in.opcode == FUSE_WRITE ? &req->src : &req->dst, INT_MAX);
 	if (pages > VHFS_MAX_HELD - vring->held)
@@ -178,7 +178,7 @@ void vhfs_submit(struct vserve_req *base)
 	req->may_sleep = false;
 	r = vhfs_run(req);
 	if (r == VHFS_PUNT) {
-		req->alone = vhfs_hold_for_direct(to_vhfs_slot(base));
+		req->threadless = vhfs_hold_for_direct(to_vhfs_slot(base));
 		if (vhfs_is_hot(req))
 			vserve_req_hot(base);
 		else

@@ -143,7 +143,7 @@ static void open_slots(struct fs *f)
 		f->slot[i].data = ring_mem_alloc(&f->mem, FS_ROOM, 4096);
 		f->slot[i].out = ring_mem_alloc(&f->mem, FS_ROOM + 8192, 4096);
 		EXPECT(f->slot[i].in && f->slot[i].data && f->slot[i].out);
-		/* What is read lies on pages, as in a guest. */
+		/* The data of a reply begin on a page, as in a guest. */
 		f->slot[i].out += 4096 - sizeof(struct fuse_out_header);
 	}
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the tests of requests in the poller's thread share. */
+/* Shared by the tests of requests that the poller's thread carries out. */
 #ifndef VHOST_FS_HOT_H
 #define VHOST_FS_HOT_H
 
