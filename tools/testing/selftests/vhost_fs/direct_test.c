@@ -11,11 +11,9 @@
 #include <linux/fs.h>
 
 #include "hot.h"
-#include "module.h"
 
 #define BLOCK		4096
 #define BLOCKS		64
-#define USUAL_LIMIT	250
 /* Pages; VHFS_MAX_HELD of the kernel. */
 #define MAX_HELD	16384
 #define ROUNDS		(2 * MAX_HELD / BLOCKS / FS_SLOTS)
@@ -248,13 +246,6 @@ static void a_listener_hears_of_it(void)
 	direct_end(&d);
 }
 
-static void cleanup(void)
-{
-	fs_cleanup();
-	if (module_loaded("vhost_poll"))
-		hot_set_limit(USUAL_LIMIT);
-}
-
 #define TEST(f) { .name = #f, .run = f, .limit = 600 }
 
 int main(int argc, char **argv)
@@ -270,5 +261,5 @@ int main(int argc, char **argv)
 		TEST(a_listener_hears_of_it),
 	};
 
-	return ktap_main(argc, argv, tests, KTAP_COUNT(tests), cleanup);
+	return ktap_main(argc, argv, tests, KTAP_COUNT(tests), hot_cleanup);
 }

@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 
 #include "hot.h"
+#include "module.h"
 
 #define LIMIT	"/sys/module/vhost_poll/parameters/max_run_us"
 
@@ -69,4 +70,11 @@ void hot_begin(struct fs *f, const char *kind)
 	/* An emulator may take longer than any limit for a real machine. */
 	hot_set_limit(0);
 	until_there_is_a_spare(f);
+}
+
+void hot_cleanup(void)
+{
+	fs_cleanup();
+	if (module_loaded("vhost_poll"))
+		hot_set_limit(USUAL_LIMIT);
 }

@@ -13,6 +13,9 @@
 void hot_begin(struct fs *f, const char *kind);
 /* How long a request may take until another thread polls, in microseconds; 0: for ever. */
 void hot_set_limit(unsigned int us);
+#define USUAL_LIMIT	250
+/* Remove the directory, and put the limit back. */
+void hot_cleanup(void);
 struct vhost_serve_stats ring_stats(struct fs *f, u32 index);
 struct vhost_poll_stats poller_stats(struct fs *f);
 

@@ -21,14 +21,12 @@
 #include "faults.h"
 #include "fsrig.h"
 #include "hot.h"
-#include "module.h"
 
 #define NAMES		50
 #define LATE_QUEUE	2
 #define LATE_LEN	4096
 /* Of crew.c: threads that may sleep for one owner. */
 #define PER_OWNER	4
-#define USUAL_LIMIT	250
 
 static void names_and_writes_need_no_worker_on(const char *kind)
 {
@@ -468,13 +466,6 @@ static void a_frozen_file_system_is_left_to_workers(void)
 	fs_close(&f);
 }
 
-static void cleanup(void)
-{
-	fs_cleanup();
-	if (module_loaded("vhost_poll"))
-		hot_set_limit(USUAL_LIMIT);
-}
-
 #define TEST(f) { .name = #f, .run = f, .limit = 600 }
 
 int main(int argc, char **argv)
@@ -492,5 +483,5 @@ int main(int argc, char **argv)
 		TEST(a_frozen_file_system_is_left_to_workers),
 	};
 
-	return ktap_main(argc, argv, tests, KTAP_COUNT(tests), cleanup);
+	return ktap_main(argc, argv, tests, KTAP_COUNT(tests), hot_cleanup);
 }
