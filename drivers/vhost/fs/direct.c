@@ -3,10 +3,10 @@
  * READ and WRITE with O_DIRECT, of files on a disk: the disk's completion ends the request.
  *
  * The poller's thread submits the I/O after its round, because the file system may have to
- * sleep for a lock or a block's address.  Mostly it does not.  A write that extends the file, or
- * is not aligned to its blocks, is waited for by the file system in the submission.  From then
- * on the request is parked, and holds its open file.  The completion comes in any context, and
- * the poller writes the reply in a later round.
+ * sleep for a lock or a block's address.  Mostly it does not, but it waits for the disk itself
+ * where a write extends the file, or is not aligned to its blocks.  Once the I/O is queued the
+ * request is parked, and holds its open file.  The completion comes in any context, and the
+ * poller writes the reply in a later round.
  *
  * Two parties use the iocb: the file system until it has returned from the submission, and the
  * completion.  The later one ends the request; the earlier one must not touch it any more.
