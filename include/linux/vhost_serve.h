@@ -245,15 +245,14 @@ struct vserve_ops {
  * takes that line from the poller and no other of this structure.
  *
  * Fields that the device may set: @next, @status (by vserve_req_end() too),
- * @polled, @timed and @hold from take() on, @bytes in take().  The rest is read only to it.
+ * @timed and @hold from take() on, @bytes in take().  The rest is read only to it.
  *
  * @done: on vring->done or vring->reaped
  * @next: for the device: requests that go along with each other
- * @node: on vring->pending, inflight or finished
+ * @node: on vring->pending, inflight, polled or finished
  * @state: enum vserve_state
  * @status: as the device ended it; the meaning is the device's
- * @polled: the backend does not say when it is done, so reap() asks; set before
- *	vserve_req_start()
+ * @polled: the backend does not say when it is done, so reap() asks
  * @timed: how long it took says how long the next one takes
  * @hot: the poller's thread carries it out; set by vserve_req_hot()
  * @hold: for the device: how it holds the guest's memory
@@ -350,7 +349,8 @@ struct vserve_calls {
  *	flight then whose finish() clears it
  * @reqs: the slots, @nr_reqs of them; see vserve_slot()
  * @nr_in_workers: of @nr_inflight, those that workers have
- * @nr_polled: of @nr_inflight, those that reap() asks for
+ * @nr_polled: of @nr_inflight, those that reap() asks for; they are on @polled, and not
+ *	on @inflight
  * @round_descs: descriptors read in this round
  * @to_come: requests that this round may still take
  * @now: when this round began, ktime_get_ns()
@@ -400,6 +400,7 @@ struct vserve_vring {
 	struct task_struct *reaper;
 	struct llist_head reaped;
 	struct llist_node *backlog;
+	struct list_head polled;
 	struct vserve_calls calls;
 	struct vserve_counters stats;
 
@@ -495,6 +496,29 @@ static inline void vserve_req_aside(struct vserve_req *req)
 	req->aside_ns = req->aside_ns ?: req->vring->now;
 	list_add_tail(&req->node, &req->vring->pending);
 }
+/**
+ * vserve_req_polled - the backend has to be asked whether a request is done
+ * @req: after vserve_req_start(), and before the backend can end it
+ */
+static inline void vserve_req_polled(struct vserve_req *req)
+{
+	req->polled = true;
+	req->vring->nr_polled++;
+	list_move_tail(&req->node, &req->vring->polled);
+}
+
+/**
+ * vserve_req_unpolled - the backend is not asked any more
+ * @req: it may not have been; the vring's mutex is held
+ */
+static inline void vserve_req_unpolled(struct vserve_req *req)
+{
+	if (!req->polled)
+		return;
+	req->polled = false;
+	req->vring->nr_polled--;
+}
+
 
 /* complete.c: the life of a request */
 void vserve_req_punt(struct vserve_req *req);

@@ -350,16 +350,15 @@ static int vblk_mq_issue(struct vblk_vring *vring, struct vblk_req *lead,
 	vring->hctx_used = rq->mq_hctx->queue_num;
 	trace_vhost_blk_submit(lead, VHOST_BLK_ENGINE_MQ, vring->hctx_used);
 	/* Before it is issued: it may be done when that returns. */
-	lead->base.polled = blk_rq_is_poll(rq);
 	lead->hctx = vring->hctx_used;
-	vring->base.nr_polled += lead->base.polled;
+	if (blk_rq_is_poll(rq))
+		vserve_req_polled(&lead->base);
 
 	status = blk_insert_cloned_request(rq);
 	if (likely(status == BLK_STS_OK))
 		return 0;
 
-	vring->base.nr_polled -= lead->base.polled;
-	lead->base.polled = false;
+	vserve_req_unpolled(&lead->base);
 	blk_mq_cleanup_rq(rq);
 	blk_mq_free_request(rq);
 	switch (status) {
@@ -433,8 +432,8 @@ static void vblk_ask_each(struct vserve_vring *vring)
 {
 	struct vblk_req *req, *last = NULL;
 
-	list_for_each_entry(req, &vring->inflight, base.node) {
-		if (!req->base.polled || (last && vblk_same_context(last, req)))
+	list_for_each_entry(req, &vring->polled, base.node) {
+		if (last && vblk_same_context(last, req))
 			continue;
 		vblk_ask_context_of(req);
 		last = req;
@@ -452,14 +451,8 @@ void vblk_mq_reap(struct vserve_vring *vring)
 	struct vblk_req *oldest, *newest;
 
 	lockdep_assert_held(&vring->vq.mutex);
-	list_for_each_entry(oldest, &vring->inflight, base.node)
-		if (oldest->base.polled)
-			break;
-	if (list_entry_is_head(oldest, &vring->inflight, base.node))
-		return;
-	list_for_each_entry_reverse(newest, &vring->inflight, base.node)
-		if (newest->base.polled)
-			break;
+	oldest = list_first_entry(&vring->polled, struct vblk_req, base.node);
+	newest = list_last_entry(&vring->polled, struct vblk_req, base.node);
 	if (vblk_same_context(oldest, newest))
 		vblk_ask_context_of(oldest);
 	else

@@ -205,9 +205,7 @@ static void vserve_one_done(struct vserve_req *req, bool may_sleep)
 	vring->nr_inflight--;
 	vring->nr_in_workers -= req->in_worker;
 	req->in_worker = false;
-	if (req->polled)
-		vring->nr_polled--;
-	req->polled = false;
+	vserve_req_unpolled(req);
 
 	if (req->again) {
 		req->again = false;

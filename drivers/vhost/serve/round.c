@@ -177,18 +177,27 @@ static int vserve_take_round(struct vserve_vring *vring, int budget)
 	return done;
 }
 
+/* When the oldest request in flight was submitted, or 0. */
+static u64 vserve_oldest_ns(struct vserve_vring *vring)
+{
+	const struct vserve_req *req, *polled;
+
+	req = list_first_entry_or_null(&vring->inflight, struct vserve_req, node);
+	polled = list_first_entry_or_null(&vring->polled, struct vserve_req, node);
+	if (req && polled)
+		return min(req->submit_ns, polled->submit_ns);
+	req = req ?: polled;
+	return req ? req->submit_ns : 0;
+}
+
 /**
  * vserve_publish - what is outstanding, for the adaptive mode's prediction
  * @vring: its mutex is held
  */
 void vserve_publish(struct vserve_vring *vring)
 {
-	struct vserve_req *oldest;
-
-	oldest = list_first_entry_or_null(&vring->inflight, struct vserve_req,
-					  node);
 	vring->src.inflight = vring->nr_inflight;
-	vring->src.oldest_ns = oldest ? oldest->submit_ns : 0;
+	vring->src.oldest_ns = vserve_oldest_ns(vring);
 	vring->src.polled = vring->nr_polled != 0;
 	/* Nobody tells when somebody else's tag is free. */
 	vring->src.retry_ns = 0;
