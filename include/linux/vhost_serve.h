@@ -184,7 +184,8 @@ enum vserve_malformed {
  *	round.  An error without @may_sleep: the chain is put back, a worker takes
  *	it again; with @may_sleep: the chain is given back to the guest with length
  *	0, as malformed.  It undoes what it did before it fails
- * @submit: see above
+ * @submit: see above.  A request that comes from vring->pending has the state
+ *	VSERVE_PENDING: the backend may have changed since it was taken
  * @flush: optional
  * @reap: optional: ask a backend for completions of requests that are polled
  * @punt: optional: work() is about to carry out the request, alone; @again: after
@@ -487,16 +488,6 @@ static inline void vserve_req_unstart(struct vserve_req *req)
 }
 
 /**
- * vserve_req_aside - the backend is full; the request is submitted again later
- * @req: in no list; the vring's mutex is held
- */
-static inline void vserve_req_aside(struct vserve_req *req)
-{
-	req->state = VSERVE_PENDING;
-	req->aside_ns = req->aside_ns ?: req->vring->now;
-	list_add_tail(&req->node, &req->vring->pending);
-}
-/**
  * vserve_req_polled - the backend has to be asked whether a request is done
  * @req: after vserve_req_start(), and before the backend can end it
  */
@@ -528,6 +519,16 @@ void vserve_req_finish(struct vserve_req *req, u8 status);
 
 /* hot.c: requests for the poller's thread that may sleep */
 void vserve_req_hot(struct vserve_req *req);
+/**
+ * vserve_req_aside - the backend is full; the request is submitted again later
+ * @req: in no list; the vring's mutex is held
+ */
+static inline void vserve_req_aside(struct vserve_req *req)
+{
+	req->state = VSERVE_PENDING;
+	req->aside_ns = req->aside_ns ?: req->vring->now;
+	list_add_tail(&req->node, &req->vring->pending);
+}
 bool vserve_fs_allows_hot(struct super_block *sb, bool changes);
 
 /* complete.c: what a guest did wrong */

@@ -423,8 +423,7 @@ void vblk_submit(struct vserve_req *req);
 void vblk_flush_batch(struct vserve_vring *vring);
 void vblk_punt(struct vserve_req *req, bool again);
 bool vblk_still_allowed(struct vblk_req *req);
-unsigned int vblk_count_segs(const struct queue_limits *lim,
-			     const struct bio_vec *bvec, unsigned int nr);
+void vblk_set_segs(struct vblk_req *req);
 bool vblk_fits(const struct vblk_req *req);
 bool vblk_aligned(const struct vblk_req *req);
 

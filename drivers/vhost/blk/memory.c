@@ -441,9 +441,7 @@ int vblk_map_data(struct vblk_req *req, struct vblk_span span, bool may_sleep)
 		req->nr_bvec = 0;
 		return r;
 	}
-	if (req->bind->backend->bdev)
-		req->nr_segs = vblk_count_segs(&bdev_get_queue(req->bind->backend->bdev)->limits,
-					       req->bvec, req->nr_bvec);
+	vblk_set_segs(req);
 	if (req->base.hold == VBLK_HOLD_GET)
 		req->held = nr;
 	else if (req->base.hold == VBLK_HOLD_PIN)

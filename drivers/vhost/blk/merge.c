@@ -11,14 +11,9 @@
 
 #include "blk.h"
 
-/**
- * vblk_count_segs - segments of a vector as the block layer will count them
- * @lim: the queue's limits
- * @bvec: the vector
- * @nr: its length
- */
-unsigned int vblk_count_segs(const struct queue_limits *lim,
-			     const struct bio_vec *bvec, unsigned int nr)
+/* Segments of a vector as the block layer will count them. */
+static unsigned int vblk_count_segs(const struct queue_limits *lim,
+				    const struct bio_vec *bvec, unsigned int nr)
 {
 	unsigned int segs = 0;
 
@@ -40,6 +35,19 @@ unsigned int vblk_count_segs(const struct queue_limits *lim,
 		}
 	}
 	return segs;
+}
+
+/**
+ * vblk_set_segs - how many segments a request has by the limits of its disk now
+ * @req: its pages are known
+ */
+void vblk_set_segs(struct vblk_req *req)
+{
+	struct block_device *bdev = req->bind->backend->bdev;
+
+	if (bdev)
+		req->nr_segs = vblk_count_segs(&bdev_get_queue(bdev)->limits, req->bvec,
+					       req->nr_bvec);
 }
 
 static bool vblk_gap(const struct bio_vec *a, const struct bio_vec *b,
@@ -182,9 +190,12 @@ void vblk_submit(struct vserve_req *vreq)
 		vserve_req_punt(vreq);
 		return;
 	}
-	if (unlikely(vreq->aside_ns) && !vblk_still_allowed(req)) {
-		vblk_fail(vreq);
-		return;
+	if (unlikely(vreq->state == VSERVE_PENDING)) {
+		if (!vblk_still_allowed(req)) {
+			vblk_fail(vreq);
+			return;
+		}
+		vblk_set_segs(req);
 	}
 	if (lead && vblk_can_join(lead, req)) {
 		lead->tail->base.next = vreq;
