@@ -59,22 +59,42 @@ static int vblk_flush_all(struct vblk_dev *dev)
 	return r;
 }
 
+/*
+ * The guest may have seen answers from all backends so far, so it is not enough to flush that
+ * of @req, unless it is the only one.
+ */
+static bool vblk_one_is_enough(const struct vblk_req *req)
+{
+	struct vblk_dev *dev = vblk_dev_of(vblk_vring_of(req));
+
+	/* Pairs with the release in vblk_replace_backend(). */
+	return req->bind->backend == smp_load_acquire(&dev->backend) &&
+	       !READ_ONCE(dev->flush_owed);
+}
+
+/**
+ * vblk_submit_flush - begin a flush in the poller
+ * @req: VIRTIO_BLK_T_FLUSH; the vring's mutex is held
+ *
+ * Return: false if a worker has to do it, by vblk_flush().
+ */
+bool vblk_submit_flush(struct vblk_req *req)
+{
+	const struct vblk_backend *be = req->bind->backend;
+
+	return be->engine->submit_flush && !be->read_only && vblk_one_is_enough(req) &&
+	       be->engine->submit_flush(req);
+}
+
 /**
  * vblk_flush - what was answered before is on the medium after
  * @req: VIRTIO_BLK_T_FLUSH, in a worker
- *
- * Whoever sent it may have seen answers from all backends so far, so it is not
- * enough to flush that of @req, unless it is the only one.
  */
 int vblk_flush(struct vblk_req *req)
 {
-	struct vblk_dev *dev = vblk_dev_of(vblk_vring_of(req));
-	struct vblk_backend *be = req->bind->backend;
-
-	/* Pairs with the release in vblk_replace_backend(). */
-	if (be == smp_load_acquire(&dev->backend) && !READ_ONCE(dev->flush_owed))
-		return vblk_flush_one(be);
-	return vblk_flush_all(dev);
+	if (vblk_one_is_enough(req))
+		return vblk_flush_one(req->bind->backend);
+	return vblk_flush_all(vblk_dev_of(vblk_vring_of(req)));
 }
 
 /* What nobody uses any more; the guest's next flush says if it failed. */

@@ -66,6 +66,8 @@ struct vblk_dev;
  *	by vblk_req_end()
  * @is_hot: optional: @submit said -EBUSY, but @submit_wait will mostly not sleep, so the
  *	poller's thread may call it (req->base.hot)
+ * @submit_flush: optional: begins a flush without sleeping, which ends by
+ *	vblk_req_end() or vblk_req_again().  Returns false if only @flush will do
  * @flush: from a worker: what the backend answered is on its medium after
  * @discard: from a worker, one range
  * @write_zeroes: likewise
@@ -74,6 +76,7 @@ struct vblk_engine {
 	int (*submit)(struct vblk_req *req);
 	void (*submit_wait)(struct vblk_req *req);
 	bool (*is_hot)(const struct vblk_req *req);
+	bool (*submit_flush)(struct vblk_req *req);
 	int (*flush)(struct vblk_backend *be);
 	int (*discard)(struct vblk_req *req, const struct vblk_range *range);
 	int (*write_zeroes)(struct vblk_req *req,
@@ -83,6 +86,9 @@ struct vblk_engine {
 extern const struct vblk_engine vblk_engine_mq;
 extern const struct vblk_engine vblk_engine_bio;
 extern const struct vblk_engine vblk_engine_file;
+
+/* engine_bio.c, for requests of the mq engine, too */
+bool vblk_bio_submit_flush(struct vblk_req *req);
 
 /*
  * struct vblk_backend - what a device serves
@@ -367,6 +373,7 @@ void vblk_rebind_end(struct vblk_dev *dev);
 void vblk_rebind_cancel(struct vblk_dev *dev);
 void vblk_replace_backend(struct vblk_dev *dev, struct vblk_backend *be);
 void vblk_forget_replaced(struct vblk_dev *dev);
+bool vblk_submit_flush(struct vblk_req *req);
 int vblk_flush(struct vblk_req *req);
 
 /* take.c */

@@ -29,6 +29,21 @@ static void vblk_bio_done(struct bio *bio)
 					   VIRTIO_BLK_S_OK);
 }
 
+static void vblk_bio_init(struct vblk_req *req, blk_opf_t opf)
+{
+	struct bio *bio = &req->bio;
+
+	bio_init(bio, NULL, req->bvec, req->nr_bvec, opf);
+	bio->bi_bdev = req->bind->backend->bdev;
+#ifdef CONFIG_BLK_CGROUP
+	if (req->base.vring->dev->css)
+		bio_associate_blkg_from_css(bio, req->base.vring->dev->css);
+	else
+		bio_associate_blkg(bio);
+#endif
+	bio->bi_end_io = vblk_bio_done;
+}
+
 static void vblk_bio_set(struct vblk_req *req, blk_opf_t flags)
 {
 	struct bio *bio = &req->bio;
@@ -38,18 +53,10 @@ static void vblk_bio_set(struct vblk_req *req, blk_opf_t flags)
 		opf = REQ_OP_WRITE | REQ_SYNC | REQ_IDLE;
 	if (req->fua && vblk_is_write(req))
 		opf |= REQ_FUA;
-	bio_init(bio, NULL, req->bvec, req->nr_bvec, opf | flags);
-	bio->bi_bdev = req->bind->backend->bdev;
-#ifdef CONFIG_BLK_CGROUP
-	if (req->base.vring->dev->css)
-		bio_associate_blkg_from_css(bio, req->base.vring->dev->css);
-	else
-		bio_associate_blkg(bio);
-#endif
+	vblk_bio_init(req, opf | flags);
 	bio->bi_vcnt = req->nr_bvec;
 	bio->bi_iter.bi_size = req->base.bytes;
 	bio->bi_iter.bi_sector = req->sector;
-	bio->bi_end_io = vblk_bio_done;
 }
 
 static int vblk_bio_submit(struct vblk_req *req)
@@ -71,6 +78,27 @@ static void vblk_bio_submit_wait(struct vblk_req *req)
 	vblk_bio_set(req, 0);
 	trace_vhost_blk_submit(req, VHOST_BLK_ENGINE_BIO, VHOST_BLK_HCTX_AUTO);
 	submit_bio(&req->bio);
+}
+
+/**
+ * vblk_bio_submit_flush - vblk_engine.submit_flush
+ * @req: not in flight
+ *
+ * Only blk-mq's flushes are sure not to sleep: stacked devices allocate bios for the disks
+ * below, and md waits for a flush that is under way.
+ */
+bool vblk_bio_submit_flush(struct vblk_req *req)
+{
+	const struct vblk_backend *be = req->bind->backend;
+	struct request_queue *q = bdev_get_queue(be->bdev);
+
+	if (!be->nowait || !queue_is_mq(q) || vblk_has_limits(req->base.vring->dev, q))
+		return false;
+	vserve_req_start(&req->base);
+	vblk_bio_init(req, REQ_OP_WRITE | REQ_PREFLUSH | REQ_NOWAIT);
+	trace_vhost_blk_submit(req, be->engine_id, VHOST_BLK_HCTX_AUTO);
+	submit_bio(&req->bio);
+	return true;
 }
 
 static int vblk_bio_flush(struct vblk_backend *be)
@@ -97,6 +125,7 @@ static int vblk_bio_write_zeroes(struct vblk_req *req,
 const struct vblk_engine vblk_engine_bio = {
 	.submit		= vblk_bio_submit,
 	.submit_wait	= vblk_bio_submit_wait,
+	.submit_flush	= vblk_bio_submit_flush,
 	.flush		= vblk_bio_flush,
 	.discard	= vblk_bio_discard,
 	.write_zeroes	= vblk_bio_write_zeroes,

@@ -177,7 +177,7 @@ bool vblk_still_allowed(struct vblk_req *req)
 
 /**
  * vblk_submit - vserve_ops.submit: a read or write goes to its engine, maybe with
- *	the next one
+ *	the next one, a flush at once
  * @vreq: ready
  */
 void vblk_submit(struct vserve_req *vreq)
@@ -187,7 +187,8 @@ void vblk_submit(struct vserve_req *vreq)
 	struct vblk_req *lead = vring->leader;
 
 	if (!vblk_is_rw(req)) {
-		vserve_req_punt(vreq);
+		if (req->type != VIRTIO_BLK_T_FLUSH || !vblk_submit_flush(req))
+			vserve_req_punt(vreq);
 		return;
 	}
 	if (unlikely(vreq->state == VSERVE_PENDING)) {

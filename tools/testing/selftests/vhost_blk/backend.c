@@ -124,6 +124,8 @@ const char *nullb_create(const struct nullb *want)
 	nullb_set_num(want->name, "completion_nsec", want->completion_nsec);
 	nullb_set_num(want->name, "blocksize",
 		      want->blocksize ? want->blocksize : 512);
+	if (want->tags)
+		nullb_set_num(want->name, "hw_queue_depth", want->tags);
 	if (want->cache_mb)
 		nullb_set_num(want->name, "cache_size", want->cache_mb);
 	if (want->discard)

@@ -23,6 +23,8 @@ struct nullb {
 	bool discard;
 	/* a volatile write cache of that size */
 	unsigned int cache_mb;
+	/* requests that a queue has at a time, or 0: null_blk's default */
+	unsigned int tags;
 };
 
 /* Loads the modules, or skips the test saying what is missing. */

@@ -294,7 +294,82 @@ static void a_scheduler_is_kept_unless_told_otherwise(void)
 	/* Nothing went through a worker, and so through the scheduler. */
 	rig_stats(&g, 0, &st);
 	EXPECT(st.reads + st.writes > 0);
-	EXPECT_EQ(st.punted, st.flushes);
+	EXPECT_EQ(st.punted, 0);
+	rig_close(&g);
+}
+
+static void flush_in_the_poller(const char *disk, u32 engine)
+{
+	struct vhost_blk_stats before, after;
+	unsigned int i;
+	struct rig g;
+
+	rig_open(&g, disk, &(struct rig_opts){ .engine = engine });
+	rig_stats(&g, 0, &before);
+	for (i = 0; i < 16; i++) {
+		rig_pattern(g.data, 4096, i);
+		EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_OUT, i * 8, g.data, 4096),
+			  VIRTIO_BLK_S_OK);
+		EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_FLUSH, 0, NULL, 0), VIRTIO_BLK_S_OK);
+	}
+	rig_stats(&g, 0, &after);
+	EXPECT_EQ(after.flushes - before.flushes, 16);
+	EXPECT_EQ(after.punted - before.punted, 0);
+	rig_close(&g);
+}
+
+static void flushes_need_no_worker(void)
+{
+	const char *disk;
+
+	backend_need_modules();
+	disk = nullb_create(&(struct nullb){ .name = "flush", .cache_mb = 16 });
+	flush_in_the_poller(disk, VHOST_BLK_ENGINE_MQ);
+	flush_in_the_poller(disk, VHOST_BLK_ENGINE_BIO);
+}
+
+static void set_read_only(const char *disk, int on)
+{
+	int fd = open(disk, O_RDONLY | O_CLOEXEC);
+
+	EXPECT(fd >= 0);
+	EXPECT(!ioctl(fd, BLKROSET, &on));
+	close(fd);
+}
+
+/*
+ * The disk has one tag, and each write takes 2 s.  So the others wait in the vring when the
+ * disk becomes read-only.
+ */
+static void a_disk_that_becomes_read_only_gets_no_write_that_waited(void)
+{
+	struct rig_req *req[3];
+	struct vhost_blk_stats st;
+	unsigned int i, ms;
+	const char *disk;
+	struct rig g;
+
+	backend_need_modules();
+	disk = nullb_create(&(struct nullb){
+		.name = "ro", .irqmode = 2, .completion_nsec = 2000000000, .tags = 1 });
+	rig_open(&g, disk, NULL);
+	for (i = 0; i < 3; i++)
+		req[i] = rig_queue(&g, 0, VIRTIO_BLK_T_OUT, i * 64, g.data + i * 4096, 4096);
+	rig_kick(&g, 0);
+	for (ms = 0; ms < RIG_TIMEOUT_MS; ms++) {
+		rig_stats(&g, 0, &st);
+		if (st.inflight)
+			break;
+		sleep_ms(1);
+	}
+	EXPECT_EQ(st.inflight, 1);
+	set_read_only(disk, 1);
+	rig_wait(&g, 0);
+	set_read_only(disk, 0);
+	EXPECT_EQ(*req[0]->status, VIRTIO_BLK_S_OK);
+	EXPECT_EQ(*req[1]->status, VIRTIO_BLK_S_IOERR);
+	EXPECT_EQ(*req[2]->status, VIRTIO_BLK_S_IOERR);
+	rig_check_works(&g, 0, 0);
 	rig_close(&g);
 }
 
@@ -677,3 +752,5 @@ int main(int argc, char **argv)
 	return ktap_main(argc, argv, tests, KTAP_COUNT(tests),
 			 umount_cleanup);
 }
+		TEST(flushes_need_no_worker),
+		TEST(a_disk_that_becomes_read_only_gets_no_write_that_waited),
