@@ -189,8 +189,8 @@ enum vserve_malformed {
  * @flush: optional
  * @reap: optional: ask a backend for completions of requests that are polled
  * @punt: optional: work() is about to carry out the request, alone; @again: after
- *	vserve_req_again()
- * @work: in a worker, without the mutex
+ *	vserve_req_again().  Not called after vserve_req_resume()
+ * @work: in a worker, or in the poller's thread after its round (req->hot), without the mutex
  * @release: optional; without the mutex if @may_sleep.  @status of the request is
  *	set
  * @finish: called again in the worker if it returned -EFAULT without @may_sleep,
@@ -273,7 +273,7 @@ struct vserve_req {
 	bool polled;
 	bool timed;
 	/* private: */
-	bool again;
+	u8 again;
 	bool released;
 	bool in_worker;
 
@@ -529,7 +529,18 @@ static inline void vserve_req_aside(struct vserve_req *req)
 	req->aside_ns = req->aside_ns ?: req->vring->now;
 	list_add_tail(&req->node, &req->vring->pending);
 }
+
+/* complete.c: the life of a request */
+void vserve_req_punt(struct vserve_req *req);
+void vserve_req_end(struct vserve_req *req, u8 status);
+void vserve_req_again(struct vserve_req *req);
+void vserve_req_finish(struct vserve_req *req, u8 status);
+
+/* hot.c: requests for the poller's thread that may sleep */
+void vserve_req_hot(struct vserve_req *req);
+void vserve_req_resume(struct vserve_req *req);
 bool vserve_fs_allows_hot(struct super_block *sb, bool changes);
+bool vserve_fs_queues_direct(const struct super_block *sb);
 
 /* complete.c: what a guest did wrong */
 void vserve_malformed(struct vserve_vring *vring, enum vserve_malformed why);

@@ -8,6 +8,11 @@
  * request is parked, and holds its open file.  The completion comes in any context, and the
  * poller writes the reply in a later round.
  *
+ * The end of a write may sleep, because the page cache has to drop what it has of the file.  By
+ * default a kernel worker of the CPU that submitted does that, and there it waits until the
+ * poller, which polls, gives up the CPU.  IOCB_DIO_CALLER_COMP leaves it to us instead: the
+ * poller's thread calls iocb->dio_complete() after its next round.
+ *
  * Two parties use the iocb: the file system until it has returned from the submission, and the
  * completion.  The later one ends the request; the earlier one must not touch it any more.
  *
@@ -18,6 +23,14 @@
 #include <linux/vhost_serve.h>
 
 #include "fs.h"
+
+/* The I/O is done, but for what may sleep. */
+static bool vhfs_direct_is_deferred(const struct vhfs_req *req)
+{
+	const struct kiocb *iocb = &req->direct.iocb;
+
+	return iocb->ki_flags & IOCB_DIO_CALLER_COMP && iocb->dio_complete;
+}
 
 static bool vhfs_asks_for_direct(const struct vhfs_req *req)
 {
@@ -39,18 +52,23 @@ bool vhfs_direct_needs_no_thread(const struct vhfs_req *req)
 {
 	struct super_block *sb = req->ex->root.dentry->d_sb;
 
-	/* btrfs copies these, and waits for the disk: its checksums want data that stay. */
-	if (req->in.opcode == FUSE_WRITE && sb->s_magic == BTRFS_SUPER_MAGIC)
-		return false;
-	return vhfs_asks_for_direct(req) && !vhfs_in_memory(sb) &&
+	return vhfs_asks_for_direct(req) &&
+	       vserve_fs_queues_direct(sb) &&
 	       vserve_fs_allows_hot(sb, false) &&
 	       !fsnotify_sb_has_watchers(sb);
 }
 
+/* In a context that may sleep, if the file system left its part of a write's end to us. */
 static void vhfs_direct_end(struct vhfs_req *req)
 {
+	struct kiocb *iocb = &req->direct.iocb;
 	long res = req->direct.res;
 
+	if (vhfs_direct_is_deferred(req))
+		res = iocb->dio_complete(iocb->private);
+	/* vfs_iocb_iter_write() ends the write itself unless the I/O was queued. */
+	if (iocb->ki_flags & IOCB_WRITE)
+		kiocb_end_write(iocb);
 	if (res >= 0 && req->in.opcode == FUSE_WRITE)
 		vhfs_reply(req, struct fuse_write_out)->size = res;
 	else if (res >= 0)
@@ -58,21 +76,31 @@ static void vhfs_direct_end(struct vhfs_req *req)
 	vhfs_req_done(req, min(res, 0L));
 }
 
-static void vhfs_direct_put(struct vhfs_req *req)
-{
-	if (atomic_dec_and_test(&req->direct.users))
-		vhfs_direct_end(req);
-}
-
 static void vhfs_direct_complete(struct kiocb *iocb, long res)
 {
 	struct vhfs_req *req = container_of(iocb, struct vhfs_req, direct.iocb);
 
-	/* vfs_iocb_iter_write() ends the write itself unless the I/O was queued. */
-	if (iocb->ki_flags & IOCB_WRITE)
-		kiocb_end_write(iocb);
 	req->direct.res = res;
-	vhfs_direct_put(req);
+	if (!atomic_dec_and_test(&req->direct.users))
+		return;
+	if (vhfs_direct_is_deferred(req))
+		vhfs_req_resume(req);
+	else
+		vhfs_direct_end(req);
+}
+
+/**
+ * vhfs_direct_resume - end a direct write in the poller's thread, or in a worker
+ * @req: in work()
+ *
+ * Return: false if the request is no such write, and is yet to be carried out.
+ */
+bool vhfs_direct_resume(struct vhfs_req *req)
+{
+	if (!req->direct.handle || !vhfs_direct_is_deferred(req))
+		return false;
+	vhfs_direct_end(req);
+	return true;
 }
 
 /**
@@ -93,6 +121,8 @@ ssize_t vhfs_direct_io(struct vhfs_req *req, struct vhfs_handle *handle, struct 
 
 	d->iocb = *iocb;
 	d->iocb.ki_complete = vhfs_direct_complete;
+	if (iocb->ki_flags & IOCB_WRITE)
+		d->iocb.ki_flags |= IOCB_DIO_CALLER_COMP;
 	d->handle = handle;
 	atomic_set(&d->users, 2);
 	if (iocb->ki_flags & IOCB_WRITE)
@@ -100,7 +130,8 @@ ssize_t vhfs_direct_io(struct vhfs_req *req, struct vhfs_handle *handle, struct 
 	else
 		r = vfs_iocb_iter_read(handle->file, &d->iocb, iter);
 	if (r == -EIOCBQUEUED) {
-		vhfs_direct_put(req);
+		if (atomic_dec_and_test(&d->users))
+			vhfs_direct_end(req);
 		return r;
 	}
 	d->handle = NULL;

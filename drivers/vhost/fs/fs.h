@@ -66,7 +66,7 @@ struct vhfs_req;
 
 /* Beside errors, which are negative, what an operation may return. */
 #define VHFS_PUNT	1	/* nothing was done, and a worker has to do it */
-#define VHFS_PARKED	2	/* vhfs_req_done() will be called */
+#define VHFS_PARKED	2	/* vhfs_req_done(), or _resume(), will be called */
 
 /* The kinds of strings in a request; decode.c checks them by kind. */
 enum vhfs_name {
@@ -356,6 +356,7 @@ void vhfs_fill_header(const struct vhfs_req *req, struct fuse_out_header *oh);
 
 /* ring.c */
 void vhfs_req_done(struct vhfs_req *req, int error);
+void vhfs_req_resume(struct vhfs_req *req);
 bool vhfs_ring_stops(const struct vhfs_req *req);
 
 /* init.c */
@@ -481,6 +482,7 @@ int vhfs_write(struct vhfs_req *req);
 
 /* direct.c */
 bool vhfs_direct_needs_no_thread(const struct vhfs_req *req);
+bool vhfs_direct_resume(struct vhfs_req *req);
 ssize_t vhfs_direct_io(struct vhfs_req *req, struct vhfs_handle *handle, struct kiocb *iocb,
 		       struct iov_iter *iter);
 

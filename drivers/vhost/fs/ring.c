@@ -200,6 +200,13 @@ void vhfs_work(struct vserve_req *base)
 	bool hot = base->hot;
 	int r;
 
+	if (vhfs_direct_resume(req))
+		return;
+	/* The file system may have been frozen while the request waited for its turn. */
+	if (hot && !vhfs_is_hot(req)) {
+		vserve_req_again(base);
+		return;
+	}
 	/* The poller may have begun a reply before it had to give up. */
 	memset(req->reply, 0, sizeof(req->reply));
 	req->reply_len = 0;
@@ -233,6 +240,17 @@ void vhfs_req_done(struct vhfs_req *req, int error)
 
 	req->error = error;
 	vserve_req_end(&slot->base, 0);
+}
+
+/**
+ * vhfs_req_resume - work() is to go on with a parked request; from any context
+ * @req: not to be touched after
+ */
+void vhfs_req_resume(struct vhfs_req *req)
+{
+	struct vhfs_slot *slot = container_of(req, struct vhfs_slot, req);
+
+	vserve_req_resume(&slot->base);
 }
 
 /**

@@ -88,10 +88,21 @@ EXPORT_SYMBOL_GPL(vserve_req_end);
  */
 void vserve_req_again(struct vserve_req *req)
 {
-	req->again = true;
+	req->again = VSERVE_AGAIN_WORKER;
 	vserve_req_end(req, 0);
 }
 EXPORT_SYMBOL_GPL(vserve_req_again);
+
+/**
+ * vserve_req_resume - the backend is done, but for a part that may sleep; from any context
+ * @req: not to be touched after; the poller's thread calls work() for it, or a worker
+ */
+void vserve_req_resume(struct vserve_req *req)
+{
+	req->again = VSERVE_AGAIN_HOT;
+	vserve_req_end(req, 0);
+}
+EXPORT_SYMBOL_GPL(vserve_req_resume);
 
 static void vserve_to_finished(struct vserve_req *req)
 {
@@ -197,6 +208,16 @@ static bool vserve_let_go(struct vserve_req *req, bool may_sleep)
 	return req->released || !ops->release || ops->release(req, may_sleep);
 }
 
+/* The poller alone touches vring->hot, because it takes from it without the mutex. */
+static void vserve_resume(struct vserve_req *req, bool may_sleep)
+{
+	vserve_req_start(req);
+	if (may_sleep)
+		vserve_to_worker(req);
+	else
+		vserve_to_poller(req);
+}
+
 static void vserve_one_done(struct vserve_req *req, bool may_sleep)
 {
 	struct vserve_vring *vring = req->vring;
@@ -207,13 +228,20 @@ static void vserve_one_done(struct vserve_req *req, bool may_sleep)
 	req->in_worker = false;
 	vserve_req_unpolled(req);
 
-	if (req->again) {
-		req->again = false;
+	if (req->again == VSERVE_AGAIN_WORKER) {
+		req->again = VSERVE_AGAIN_NOT;
 		vserve_punt(req, true);
 		return;
 	}
 	if (req->timed && !req->released)
 		vhost_poll_learn(&vring->src, req->done_ns - req->submit_ns);
+	if (req->again == VSERVE_AGAIN_HOT) {
+		req->again = VSERVE_AGAIN_NOT;
+		/* The rest takes no time of the backend's. */
+		req->timed = false;
+		vserve_resume(req, may_sleep);
+		return;
+	}
 	if (vserve_let_go(req, may_sleep))
 		vserve_to_finished(req);
 	else

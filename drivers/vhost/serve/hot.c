@@ -49,6 +49,46 @@ bool vserve_fs_allows_hot(struct super_block *sb, bool changes)
 EXPORT_SYMBOL_GPL(vserve_fs_allows_hot);
 
 /**
+ * vserve_fs_queues_direct - does direct I/O on a file system end by the disk's completion?
+ * @sb: the file system
+ *
+ * Return: false where the data may be copied: if the file system is in memory, or is btrfs.
+ * btrfs copies what it writes for its checksums, and what it reads if that is compressed or
+ * not aligned to its blocks, and waits for the disk then.
+ */
+bool vserve_fs_queues_direct(const struct super_block *sb)
+{
+	switch (sb->s_magic) {
+	case EXT4_SUPER_MAGIC:
+	case XFS_SUPER_MAGIC:
+	case F2FS_SUPER_MAGIC:
+		return true;
+	default:
+		return false;
+	}
+}
+EXPORT_SYMBOL_GPL(vserve_fs_queues_direct);
+
+/**
+ * vserve_to_poller - have the poller's thread do a request, after its round
+ * @req: after vserve_req_start(), in a round of the poller
+ */
+void vserve_to_poller(struct vserve_req *req)
+{
+	struct vserve_vring *vring = req->vring;
+
+	lockdep_assert_held(&vring->vq.mutex);
+	/* It is no backend's, so nothing waits for it to come back. */
+	req->in_worker = true;
+	vring->nr_in_workers++;
+	req->hot = true;
+	req->next = NULL;
+	*vring->hot_last = req;
+	vring->hot_last = &req->next;
+	vring->src.waiting = true;
+}
+
+/**
  * vserve_req_hot - have the poller's thread do a request, after its round
  * @req: in no list; the vring's mutex is held, in submit() or flush()
  *
@@ -58,19 +98,11 @@ void vserve_req_hot(struct vserve_req *req)
 {
 	struct vserve_vring *vring = req->vring;
 
-	lockdep_assert_held(&vring->vq.mutex);
 	if (vring->ops->punt)
 		vring->ops->punt(req, false);
 	vserve_req_start(req);
 	vring->stats.hot++;
-	/* It is no backend's, so nothing waits for it to come back. */
-	req->in_worker = true;
-	vring->nr_in_workers++;
-	req->hot = true;
-	req->next = NULL;
-	*vring->hot_last = req;
-	vring->hot_last = &req->next;
-	vring->src.waiting = true;
+	vserve_to_poller(req);
 }
 EXPORT_SYMBOL_GPL(vserve_req_hot);
 

@@ -20,6 +20,13 @@
 /* How often, while the poller has nothing else to do. */
 #define VSERVE_RETRY_NS		NSEC_PER_MSEC
 
+/* struct vserve_req: @again, who is to call work() once more. */
+enum vserve_again {
+	VSERVE_AGAIN_NOT,
+	VSERVE_AGAIN_WORKER,
+	VSERVE_AGAIN_HOT,
+};
+
 /* The backend's tags, or its room, come back with what it has in flight. */
 static inline bool vserve_backend_busy(const struct vserve_vring *vring)
 {
@@ -62,9 +69,11 @@ static inline bool vserve_has_done(const struct vserve_vring *vring)
 }
 
 /* hot.c */
+void vserve_to_poller(struct vserve_req *req);
 struct vserve_req *vserve_pop_hot(struct vserve_vring *vring);
 void vserve_punt_hot(void *request);
 void vserve_run_hot(void *request);
+void vserve_resume_hot(struct vserve_req *req);
 
 /* used.c */
 int vserve_put_used(struct vserve_vring *vring, struct vring_used_elem *heads,

@@ -65,7 +65,7 @@ static void vserve_init_req(struct vserve_req *req)
 	req->polled = false;
 	req->timed = false;
 	req->hot = false;
-	req->again = false;
+	req->again = VSERVE_AGAIN_NOT;
 	req->released = false;
 	req->answered = false;
 }
