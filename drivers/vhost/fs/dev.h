@@ -16,11 +16,10 @@
 /*
  * Direct I/O pins the guest's pages, and a pin is 1,024 references.  A guest can offer one page
  * again and again, so this bounds the pins of a vring: so many for each of the
- * VHOST_SERVE_MAX_VRINGS of a device are half of what the counter of one page can bear, and
- * the kernel refuses further pins before it overflows.  Workers wait for I/O beyond that, and
- * there are few of them.
+ * VHOST_SERVE_MAX_VRINGS of a device are a sixteenth of what the counter of one page can
+ * bear.  Workers wait for I/O beyond that, and there are few of them.
  */
-#define VHFS_MAX_HELD	16384
+#define VHFS_MAX_HELD	2048
 
 /* struct vhfs_dev - an open /dev/vhost-fs; @ex is under the device's mutex */
 struct vhfs_dev {

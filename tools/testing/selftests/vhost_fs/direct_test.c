@@ -15,7 +15,7 @@
 #define BLOCK		4096
 #define BLOCKS		64
 /* Pages; VHFS_MAX_HELD of the kernel. */
-#define MAX_HELD	16384
+#define MAX_HELD	2048
 #define ROUNDS		(2 * MAX_HELD / BLOCKS / FS_SLOTS)
 
 struct direct {
