@@ -66,6 +66,8 @@ struct vblk_dev;
  *	by vblk_req_end()
  * @is_hot: optional: @submit said -EBUSY, but @submit_wait will mostly not sleep, so the
  *	poller's thread may call it (req->base.hot)
+ * @resume: where the engine calls vserve_req_resume(), with req->resumes set: ends the
+ *	request; may sleep
  * @submit_flush: optional: begins a flush without sleeping, which ends by
  *	vblk_req_end() or vblk_req_again().  Returns false if only @flush will do
  * @flush: from a worker: what the backend answered is on its medium after
@@ -76,6 +78,7 @@ struct vblk_engine {
 	int (*submit)(struct vblk_req *req);
 	void (*submit_wait)(struct vblk_req *req);
 	bool (*is_hot)(const struct vblk_req *req);
+	void (*resume)(struct vblk_req *req);
 	bool (*submit_flush)(struct vblk_req *req);
 	int (*flush)(struct vblk_backend *be);
 	int (*discard)(struct vblk_req *req, const struct vblk_range *range);
@@ -207,6 +210,7 @@ enum vblk_hold {
  * @hctx: of a polled leader, to ask for its completion
  * @iocb_users: submitter and completion still look at @iocb
  * @iocb_res: what its completion said
+ * @resumes: work() is to call the engine's resume()
  */
 struct vblk_req {
 	struct vserve_req base;
@@ -225,6 +229,7 @@ struct vblk_req {
 	u16 nr_ranges;
 	bool fua;
 	bool ranging;
+	bool resumes;
 	u32 held;
 	u32 bounced;
 	u32 nr_bvec;

@@ -77,6 +77,10 @@ void vblk_work(struct vserve_req *vreq)
 	struct vblk_backend *be = req->bind->backend;
 	u8 status;
 
+	if (req->resumes) {
+		be->engine->resume(req);
+		return;
+	}
 	if (vblk_is_rw(req) && !vblk_still_allowed(req)) {
 		vblk_req_end(req, VIRTIO_BLK_S_IOERR);
 		return;

@@ -6,8 +6,9 @@
  * IOCB_NOWAIT does not keep a file system from waiting, for a block's address, a lock, or a
  * request of the disk's.  Writes into the page cache, and reads that may have to note an
  * access time, mostly do not wait: the poller's thread does them after its round
- * (vblk_file_is_hot()).  Workers do the rest: reads of what is not cached, what goes to the
- * disk at once, and what is larger than FILE_HOT_BYTES and cannot be read in the round.
+ * (vblk_file_is_hot()).  It also submits direct I/O then, where the file system queues it, and
+ * the disk's completion ends the request.  Workers do the rest: reads of what is not cached,
+ * writes that wait for the disk, and what is larger than FILE_HOT_BYTES and is copied.
  */
 #include <linux/blk_types.h>
 #include <linux/cred.h>
@@ -22,6 +23,8 @@
 
 /* More takes too long to copy while others wait for the poller. */
 #define FILE_HOT_BYTES		((u32)SZ_128K)
+/* The block layer splits larger direct I/O into many bios. */
+#define FILE_DIRECT_HOT_BYTES	((u32)SZ_1M)
 #define ZERO_PIECE_SECTORS	((u32)(SZ_1M / SECTOR_SIZE))
 
 static struct file *vblk_file_of(const struct vblk_req *req)
@@ -42,24 +45,42 @@ static void vblk_file_finish(struct vblk_req *req, long res)
 		vblk_req_end(req, VIRTIO_BLK_S_IOERR);
 }
 
-/*
- * File systems look at the iocb, and at the inode, after they have queued it:
- * the request is not over before both the backend and the submitter are done.
- */
-static void vblk_file_put_iocb(struct vblk_req *req)
+/* Has the file system left the end of a direct write, which may sleep, to us? */
+static bool vblk_file_is_deferred(const struct kiocb *iocb)
 {
-	if (atomic_dec_and_test(&req->iocb_users))
-		vblk_file_finish(req, req->iocb_res);
+	return iocb->ki_flags & IOCB_DIO_CALLER_COMP && iocb->dio_complete;
 }
 
+/* The I/O was queued, and both the backend and the submitter are done with the iocb. */
+static void vblk_file_resume(struct vblk_req *req)
+{
+	struct kiocb *iocb = &req->iocb;
+	long res = req->iocb_res;
+
+	if (vblk_file_is_deferred(iocb))
+		res = iocb->dio_complete(iocb->private);
+	if (iocb->ki_flags & IOCB_WRITE)
+		kiocb_end_write(iocb);
+	vblk_file_finish(req, res);
+}
+
+/*
+ * File systems look at the iocb, and at the inode, after they have queued it.  So the
+ * request is not over before both this and the submitter have counted iocb_users down.
+ */
 static void vblk_file_complete(struct kiocb *iocb, long res)
 {
 	struct vblk_req *req = container_of(iocb, struct vblk_req, iocb);
 
-	if (iocb->ki_flags & IOCB_WRITE)
-		kiocb_end_write(iocb);
 	req->iocb_res = res;
-	vblk_file_put_iocb(req);
+	if (!atomic_dec_and_test(&req->iocb_users))
+		return;
+	if (vblk_file_is_deferred(iocb)) {
+		req->resumes = true;
+		vserve_req_resume(&req->base);
+	} else {
+		vblk_file_resume(req);
+	}
 }
 
 static void vblk_file_set_iocb(struct vblk_req *req, int flags)
@@ -70,8 +91,12 @@ static void vblk_file_set_iocb(struct vblk_req *req, int flags)
 	req->iocb.ki_pos = (loff_t)req->sector << SECTOR_SHIFT;
 	req->iocb.ki_flags |= flags;
 	atomic_set(&req->iocb_users, 2);
-	if (file->f_flags & O_DIRECT)
+	if (file->f_flags & O_DIRECT) {
 		req->iocb.ki_complete = vblk_file_complete;
+		/* Else a kernel worker of this CPU ends a write, once the poller lets it. */
+		if (flags & IOCB_WRITE)
+			req->iocb.ki_flags |= IOCB_DIO_CALLER_COMP;
+	}
 	trace_vhost_blk_submit(req, VHOST_BLK_ENGINE_FILE, VHOST_BLK_HCTX_AUTO);
 }
 
@@ -94,10 +119,10 @@ static void vblk_file_do_io(struct vblk_req *req)
 	} while (r > 0 && iov_iter_count(&iter) && is_sync_kiocb(&req->iocb));
 	revert_creds(old);
 	/* Queued: vblk_file_complete() is, or was, called. */
-	if (r == -EIOCBQUEUED)
-		vblk_file_put_iocb(req);
-	else
+	if (r != -EIOCBQUEUED)
 		vblk_file_finish(req, done ?: r);
+	else if (atomic_dec_and_test(&req->iocb_users))
+		vblk_file_resume(req);
 }
 
 /* An access time that has to be written down may wait for a journal. */
@@ -130,18 +155,27 @@ static int vblk_file_submit(struct vblk_req *req)
 	return 0;
 }
 
+/* Does the poller's thread not wait for the disk, and not copy for too long? */
+static bool vblk_file_is_quick(const struct vblk_req *req, const struct inode *inode)
+{
+	const struct file *file = vblk_file_of(req);
+	bool write = vblk_is_write(req);
+
+	if (file->f_flags & O_DIRECT)
+		return req->base.bytes <= FILE_DIRECT_HOT_BYTES &&
+		       vserve_fs_queues_direct(inode->i_sb);
+	if (write && (req->fua || file->f_flags & O_DSYNC || IS_SYNC(inode)))
+		return false;
+	return req->base.bytes <= FILE_HOT_BYTES;
+}
+
 /* By the inode that has the pages: that of a block device is not on the file's file system. */
 static bool vblk_file_is_hot(const struct vblk_req *req)
 {
-	const struct file *file = vblk_file_of(req);
-	struct inode *inode = file->f_mapping->host;
-	bool write = vblk_is_write(req);
+	const struct inode *inode = vblk_file_of(req)->f_mapping->host;
 
-	if (file->f_flags & O_DIRECT || req->base.bytes > FILE_HOT_BYTES)
-		return false;
-	if (write && (req->fua || file->f_flags & O_DSYNC || IS_SYNC(inode)))
-		return false;
-	return vserve_fs_allows_hot(inode->i_sb, write);
+	return vblk_file_is_quick(req, inode) &&
+	       vserve_fs_allows_hot(inode->i_sb, vblk_is_write(req));
 }
 
 static void vblk_file_submit_wait(struct vblk_req *req)
@@ -153,9 +187,11 @@ static void vblk_file_submit_wait(struct vblk_req *req)
 	}
 	if (vblk_is_write(req)) {
 		vblk_file_set_iocb(req, IOCB_WRITE | (req->fua ? IOCB_DSYNC : 0));
-	} else {
+	} else if (req->base.hot && !(vblk_file_of(req)->f_flags & O_DIRECT)) {
 		/* A read that is not cached comes back for a worker. */
-		vblk_file_set_iocb(req, req->base.hot ? IOCB_NOWAIT | IOCB_NOIO : 0);
+		vblk_file_set_iocb(req, IOCB_NOWAIT | IOCB_NOIO);
+	} else {
+		vblk_file_set_iocb(req, 0);
 	}
 	vblk_file_do_io(req);
 }
@@ -263,6 +299,7 @@ const struct vblk_engine vblk_engine_file = {
 	.submit		= vblk_file_submit,
 	.submit_wait	= vblk_file_submit_wait,
 	.is_hot		= vblk_file_is_hot,
+	.resume		= vblk_file_resume,
 	.flush		= vblk_file_flush,
 	.discard	= vblk_file_discard,
 	.write_zeroes	= vblk_file_write_zeroes,

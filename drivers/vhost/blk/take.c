@@ -178,6 +178,7 @@ static void vblk_init_req(struct vblk_req *req, struct vblk_chain *chain)
 	req->held = 0;
 	req->bounced = 0;
 	req->ranging = false;
+	req->resumes = false;
 	req->nr_ranges = 0;
 	req->bvec = req->inline_bvec;
 	req->ranges = NULL;
