@@ -70,7 +70,9 @@
  * Lifetime
  *
  * A started vring holds its owner's mm (mm_users), so that requests are given back
- * even if the owner is killed: release() of the file drains, then lets the mm go.
+ * even if the owner is killed: release() of the file drains, then lets the mm go.  If a
+ * backend does not answer and the owner is gone, a work of vhost_serve waits for it in the
+ * place of release(), and holds the device's module.
  * Requests are slots of an array indexed by head, allocated (zeroed) at start,
  * freed after stop().  Between two requests a slot keeps what the device left in
  * it.  vserve_req_end() may still be about to wake the poller when its request is
@@ -148,6 +150,7 @@ enum vserve_malformed {
 
 /**
  * struct vserve_ops - what a device makes of a ring
+ * @owner: the device's module
  * @name: of the device; workqueues are called so
  * @dev_size: of the device's own structure, that begins with struct vserve_dev
  * @vring_size: likewise with struct vserve_vring
@@ -202,6 +205,7 @@ enum vserve_malformed {
  *	the ring is broken
  */
 struct vserve_ops {
+	struct module *owner;
 	const char *name;
 	size_t dev_size;
 	size_t vring_size;
@@ -365,7 +369,10 @@ struct vserve_calls {
  *
  * Where vserve_req_end() looks:
  * @done: pushed from any context, taken by the holder of the mutex
- * @stopping: @drain waits for @done
+ * @stopping: @drain waits for @done; from the begin of a stop to its end, which may be
+ *	another ioctl's
+ * @drained: nothing is in flight any more
+ * @overdue: a stop has waited in vain already; under the device's mutex
  *
  * Written by kicks: what comes after.
  */
@@ -393,6 +400,7 @@ struct vserve_vring {
 	unsigned int to_come;
 	struct list_head pending;
 	struct list_head inflight;
+	struct list_head polled;
 	struct list_head finished;
 	u64 now;
 	struct vserve_req *hot;
@@ -401,12 +409,13 @@ struct vserve_vring {
 	struct task_struct *reaper;
 	struct llist_head reaped;
 	struct llist_node *backlog;
-	struct list_head polled;
 	struct vserve_calls calls;
 	struct vserve_counters stats;
 
 	struct llist_head done ____cacheline_aligned_in_smp;
 	bool stopping;
+	bool drained;
+	bool overdue;
 
 	atomic64_t kicks ____cacheline_aligned_in_smp;
 	wait_queue_head_t drain;
@@ -436,10 +445,10 @@ struct vserve_dev {
 	struct cgroup_subsys_state *css;
 	struct mem_cgroup *memcg;
 	bool in_cgroup;
+	int id;
 	/* private: */
 	bool opened;
-	/* public: */
-	int id;
+	struct work_struct late_work;
 };
 
 /* The slot of a head, which is less than vring->nr_reqs. */
@@ -510,15 +519,6 @@ static inline void vserve_req_unpolled(struct vserve_req *req)
 	req->vring->nr_polled--;
 }
 
-
-/* complete.c: the life of a request */
-void vserve_req_punt(struct vserve_req *req);
-void vserve_req_end(struct vserve_req *req, u8 status);
-void vserve_req_again(struct vserve_req *req);
-void vserve_req_finish(struct vserve_req *req, u8 status);
-
-/* hot.c: requests for the poller's thread that may sleep */
-void vserve_req_hot(struct vserve_req *req);
 /**
  * vserve_req_aside - the backend is full; the request is submitted again later
  * @req: in no list; the vring's mutex is held

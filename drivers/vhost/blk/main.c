@@ -225,6 +225,7 @@ static int vblk_open(struct vserve_dev *vdev)
 }
 
 static const struct vserve_ops vblk_ops = {
+	.owner		= THIS_MODULE,
 	.name		= "vhost_blk",
 	.dev_size	= sizeof(struct vblk_dev),
 	.vring_size	= sizeof(struct vblk_vring),

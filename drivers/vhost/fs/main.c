@@ -99,6 +99,7 @@ static int vhfs_bad_chain(struct vserve_vring *vring, unsigned int head)
 }
 
 static const struct vserve_ops vhfs_serve_ops = {
+	.owner		= THIS_MODULE,
 	.name		= "vhost_fs",
 	.dev_size	= sizeof(struct vhfs_dev),
 	.vring_size	= sizeof(struct vhfs_vring),

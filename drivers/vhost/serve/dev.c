@@ -22,6 +22,9 @@
 
 static DEFINE_IDA(vserve_ids);
 
+/* Ends devices whose backends did not answer in time. */
+static struct workqueue_struct *vserve_late_wq;
+
 static void vserve_put_cgroups(struct vserve_dev *dev)
 {
 	if (dev->css)
@@ -48,7 +51,7 @@ static u64 vserve_features_of(struct vserve_dev *dev)
 }
 
 /**
- * vserve_any_running - is any vring served?
+ * vserve_any_running - is any vring served, or does any still wait for its backend?
  * @dev: its mutex is held
  */
 bool vserve_any_running(struct vserve_dev *dev)
@@ -56,18 +59,52 @@ bool vserve_any_running(struct vserve_dev *dev)
 	unsigned int i;
 
 	for (i = 0; i < dev->vdev.nvqs; i++)
-		if (dev->vrings[i]->running)
+		if (dev->vrings[i]->running || dev->vrings[i]->stopping)
 			return true;
 	return false;
 }
 EXPORT_SYMBOL_GPL(vserve_any_running);
 
-static void vserve_stop_all(struct vserve_dev *dev)
+/* All at once, so that they wait for the same backend at the same time. */
+static void vserve_begin_stop_all(struct vserve_dev *dev)
 {
 	unsigned int i;
 
 	for (i = 0; i < dev->vdev.nvqs; i++)
-		vserve_vring_stop(dev->vrings[i]);
+		vserve_vring_begin_stop(dev->vrings[i]);
+}
+
+static int vserve_stop_all(struct vserve_dev *dev)
+{
+	unsigned int i;
+	int r = 0;
+
+	vserve_begin_stop_all(dev);
+	for (i = 0; i < dev->vdev.nvqs && !r; i++)
+		r = vserve_vring_stop(dev->vrings[i]);
+	return r;
+}
+
+/* The same, for as long as it takes. */
+static void vserve_finish_stop_all(struct vserve_dev *dev)
+{
+	unsigned int i;
+
+	vserve_begin_stop_all(dev);
+	for (i = 0; i < dev->vdev.nvqs; i++)
+		vserve_vring_finish_stop(dev->vrings[i]);
+}
+
+/* Returns false if release() is not to wait any longer. */
+static bool vserve_await_all(struct vserve_dev *dev)
+{
+	unsigned int i;
+
+	vserve_begin_stop_all(dev);
+	for (i = 0; i < dev->vdev.nvqs; i++)
+		if (!vserve_vring_await(dev->vrings[i]))
+			return false;
+	return true;
 }
 
 /**
@@ -192,17 +229,14 @@ static long vserve_stop(struct vserve_dev *dev, unsigned long index)
 	if (index >= VHOST_SERVE_MAX_VRINGS)
 		return -ENOBUFS;
 	vring = vserve_vring_of(dev, index);
-	if (vring)
-		vserve_vring_stop(vring);
-	return 0;
+	return vring ? vserve_vring_stop(vring) : 0;
 }
 
-/* Back to just opened: what belongs to the owner goes with it. */
+/* Back to just opened: what belongs to the owner goes with it.  All vrings are stopped. */
 static void vserve_forget(struct vserve_dev *dev)
 {
 	unsigned int i;
 
-	vserve_stop_all(dev);
 	for (i = 0; i < dev->vdev.nvqs; i++)
 		vserve_vring_drop_poller(dev->vrings[i]);
 	/* Its workers may hold what forget() lets go of. */
@@ -218,6 +252,9 @@ static long vserve_reset_owner(struct vserve_dev *dev)
 	long r;
 
 	r = vhost_dev_check_owner(&dev->vdev);
+	if (r)
+		return r;
+	r = vserve_stop_all(dev);
 	if (r)
 		return r;
 	umem = vhost_dev_reset_owner_prepare();
@@ -241,7 +278,7 @@ static int vserve_before_vring_ioctl(struct vserve_dev *dev, unsigned int cmd,
 		return -EFAULT;
 	r = vserve_make_vring(dev, index);
 	if (!r && cmd == VHOST_GET_VRING_BASE)
-		vserve_vring_stop(vserve_vring_of(dev, index));
+		r = vserve_vring_stop(vserve_vring_of(dev, index));
 	return r;
 }
 
@@ -449,6 +486,30 @@ int vserve_open(struct file *file, const struct vserve_ops *ops)
 }
 EXPORT_SYMBOL_GPL(vserve_open);
 
+/* The file is closed.  Waits until all vrings have stopped. */
+static void vserve_end_dev(struct vserve_dev *dev)
+{
+	mutex_lock(&dev->vdev.mutex);
+	vserve_finish_stop_all(dev);
+	vserve_forget(dev);
+	mutex_unlock(&dev->vdev.mutex);
+	vhost_dev_stop(&dev->vdev);
+	vhost_dev_cleanup(&dev->vdev);
+	/* Completions and kicks that are about to wake the poller. */
+	synchronize_rcu();
+	vserve_free_dev(dev);
+}
+
+static void vserve_end_late(struct work_struct *work)
+{
+	struct vserve_dev *dev = container_of(work, struct vserve_dev, late_work);
+	struct module *owner = dev->ops->owner;
+
+	vserve_end_dev(dev);
+	/* This module then stays until vserve_exit() has waited for the work. */
+	module_put(owner);
+}
+
 /**
  * vserve_release - release() of a device
  * @inode: of the device
@@ -457,18 +518,35 @@ EXPORT_SYMBOL_GPL(vserve_open);
 int vserve_release(struct inode *inode, struct file *file)
 {
 	struct vserve_dev *dev = file->private_data;
+	bool drained;
 
 	mutex_lock(&dev->vdev.mutex);
-	vserve_forget(dev);
+	drained = vserve_await_all(dev);
 	mutex_unlock(&dev->vdev.mutex);
-	vhost_dev_stop(&dev->vdev);
-	vhost_dev_cleanup(&dev->vdev);
-	/* Completions and kicks that are about to wake the poller. */
-	synchronize_rcu();
-	vserve_free_dev(dev);
+	if (drained) {
+		vserve_end_dev(dev);
+		return 0;
+	}
+	/* The file has a reference until this returns. */
+	__module_get(dev->ops->owner);
+	INIT_WORK(&dev->late_work, vserve_end_late);
+	queue_work(vserve_late_wq, &dev->late_work);
 	return 0;
 }
 EXPORT_SYMBOL_GPL(vserve_release);
+
+static int __init vserve_init(void)
+{
+	vserve_late_wq = alloc_workqueue("vhost_serve", WQ_UNBOUND, 0);
+	return vserve_late_wq ? 0 : -ENOMEM;
+}
+module_init(vserve_init);
+
+static void __exit vserve_exit(void)
+{
+	destroy_workqueue(vserve_late_wq);
+}
+module_exit(vserve_exit);
 
 MODULE_DESCRIPTION("Serves rings of KVM guests for vhost devices");
 MODULE_LICENSE("GPL");

@@ -511,10 +511,14 @@ void vserve_drain(struct work_struct *work)
 
 	kthread_use_mm(vring->mm);
 	while (!vserve_drain_some(vring)) {
+		/* Idle, because a backend that never answers is no hang of this worker's. */
 		if (READ_ONCE(vring->nr_polled))
-			usleep_range(20, 50);
+			usleep_idle_range(20, 50);
 		else
-			wait_event(vring->drain, !llist_empty(&vring->done));
+			wait_event_idle(vring->drain, !llist_empty(&vring->done));
 	}
 	kthread_unuse_mm(vring->mm);
+	/* Pairs with the acquire in vserve_is_drained(). */
+	smp_store_release(&vring->drained, true);
+	wake_up_all(&vring->drain);
 }

@@ -46,7 +46,10 @@ void vserve_vring_init(struct vserve_vring *vring, struct vserve_dev *dev,
 int vserve_vring_set(struct vserve_vring *vring, int poller_fd, u32 target,
 		     u32 weight);
 int vserve_vring_start(struct vserve_vring *vring);
-void vserve_vring_stop(struct vserve_vring *vring);
+void vserve_vring_begin_stop(struct vserve_vring *vring);
+int vserve_vring_stop(struct vserve_vring *vring);
+bool vserve_vring_await(struct vserve_vring *vring);
+void vserve_vring_finish_stop(struct vserve_vring *vring);
 void vserve_vring_drop_poller(struct vserve_vring *vring);
 
 /* chain.c */
@@ -73,7 +76,6 @@ void vserve_to_poller(struct vserve_req *req);
 struct vserve_req *vserve_pop_hot(struct vserve_vring *vring);
 void vserve_punt_hot(void *request);
 void vserve_run_hot(void *request);
-void vserve_resume_hot(struct vserve_req *req);
 
 /* used.c */
 int vserve_put_used(struct vserve_vring *vring, struct vring_used_elem *heads,

@@ -2,15 +2,28 @@
 /*
  * The life of a vring: set up, start and stop; round.c is what it does.
  *
- * STOP first detaches the poller, then ends the worker, then drains in
- * stop_work, which has the owner's mm as the worker has, whoever called STOP:
- * the owner, or the task that closed the file last.
+ * STOP first detaches the poller, then ends the worker, then drains in stop_work.
+ * stop_work has the owner's mm in use as the worker has, because STOP may come from the
+ * owner or from the task that closes the file last.
+ *
+ * A backend may never answer.  STOP waits for stop_timeout seconds, or until its caller is
+ * killed, and then returns an error.  The vring goes on stopping: the backend still reads
+ * and writes the guest's memory, so mm, slots and backend stay, and START, SET_VRING,
+ * SET_FEATURES and what vhost refuses to a running vring are refused.  The next STOP waits
+ * again, and lets go of everything once the last answer is there.
  */
 #include <linux/mm.h>
+#include <linux/moduleparam.h>
 #include <linux/sched/mm.h>
 #include <linux/topology.h>
 
 #include "serve.h"
+
+/* Disks have a timeout of 30 seconds, and their drivers try again after it. */
+static unsigned int vserve_stop_timeout = 60;
+module_param_named(stop_timeout, vserve_stop_timeout, uint, 0644);
+MODULE_PARM_DESC(stop_timeout,
+		 "Seconds that a stop waits for a backend's answers, 0: without end (default 60)");
 
 static void vserve_free_reqs(struct vserve_vring *vring)
 {
@@ -84,7 +97,9 @@ int vserve_vring_set(struct vserve_vring *vring, int poller_fd, u32 target,
 	lockdep_assert_held(&vring->dev->vdev.mutex);
 	if (IS_ERR(poller))
 		return PTR_ERR(poller);
-	r = vserve_check_target(vring, poller, target);
+	/* vserve_end_stop() settles with the poller that it ran on. */
+	r = vring->stopping ? -EBUSY :
+			      vserve_check_target(vring, poller, target);
 	if (r) {
 		vhost_poller_put(poller);
 		return r;
@@ -140,7 +155,6 @@ static int vserve_activate(struct vserve_vring *vring)
 	vring->calls = (struct vserve_calls) {};
 	vring->broken = false;
 	vring->full = false;
-	vring->stopping = false;
 	vring->running = true;
 out:
 	mutex_unlock(&vq->mutex);
@@ -157,7 +171,7 @@ int vserve_vring_start(struct vserve_vring *vring)
 	int r;
 
 	lockdep_assert_held(&vring->dev->vdev.mutex);
-	if (vring->running)
+	if (vring->running || vring->stopping)
 		return -EBUSY;
 	if (!vring->poller)
 		return -ENXIO;
@@ -184,11 +198,34 @@ put_mm:
 	return r;
 }
 
+/* How long a stop waits for a backend. */
+static long vserve_stop_jiffies(void)
+{
+	unsigned int seconds = READ_ONCE(vserve_stop_timeout);
+
+	return seconds ? seconds * (long)HZ : MAX_SCHEDULE_TIMEOUT;
+}
+
+static bool vserve_is_drained(struct vserve_vring *vring)
+{
+	/* Pairs with the release in vserve_drain(). */
+	return smp_load_acquire(&vring->drained);
+}
+
+static void vserve_warn_of_backend(struct vserve_vring *vring)
+{
+	struct vserve_dev *dev = vring->dev;
+
+	pr_warn_ratelimited("%s-%d: vring %u cannot stop: %u of its requests were not answered within %u s\n",
+			    dev->ops->name, dev->id, vring->index,
+			    READ_ONCE(vring->nr_inflight), READ_ONCE(vserve_stop_timeout));
+}
+
 /**
- * vserve_vring_stop - end the service; returns when nothing is in flight
+ * vserve_vring_begin_stop - take no more requests, and drain those that were taken
  * @vring: running or not; the device's mutex is held
  */
-void vserve_vring_stop(struct vserve_vring *vring)
+void vserve_vring_begin_stop(struct vserve_vring *vring)
 {
 	lockdep_assert_held(&vring->dev->vdev.mutex);
 	if (!vring->running)
@@ -197,12 +234,19 @@ void vserve_vring_stop(struct vserve_vring *vring)
 
 	mutex_lock(&vring->vq.mutex);
 	vring->running = false;
+	vring->drained = false;
+	vring->overdue = false;
 	vring->stopping = true;
 	mutex_unlock(&vring->vq.mutex);
 	flush_work(&vring->work);
 	if (vring->ops->quiesce)
 		vring->ops->quiesce(vring);
 	queue_work(vring->dev->ring_wq, &vring->stop_work);
+}
+
+/* Nothing is in flight: let go of all that requests used. */
+static void vserve_end_stop(struct vserve_vring *vring)
+{
 	flush_work(&vring->stop_work);
 	/* The last request may have ended in a thread that is still on its way out. */
 	vhost_poll_settle(vring->poller, &vring->src);
@@ -213,9 +257,85 @@ void vserve_vring_stop(struct vserve_vring *vring)
 	vhost_vq_set_backend(&vring->vq, NULL);
 	vring->vq.used_flags = 0;
 	vserve_free_reqs(vring);
+	vring->stopping = false;
 	mutex_unlock(&vring->vq.mutex);
 	mmput(vring->mm);
 	vring->mm = NULL;
+}
+
+/**
+ * vserve_vring_stop - end the service
+ * @vring: running, stopping or not; the device's mutex is held
+ *
+ * Return: 0 when nothing is in flight any more; -ETIMEDOUT if the backend did not answer in
+ * time, or -EINTR if the caller is being killed: the vring goes on stopping then.
+ */
+int vserve_vring_stop(struct vserve_vring *vring)
+{
+	long left;
+
+	vserve_vring_begin_stop(vring);
+	if (!vring->stopping)
+		return 0;
+	left = wait_event_killable_timeout(vring->drain, vserve_is_drained(vring),
+					   vserve_stop_jiffies());
+	if (left < 0)
+		return -EINTR;
+	if (!left) {
+		vring->overdue = true;
+		vserve_warn_of_backend(vring);
+		return -ETIMEDOUT;
+	}
+	vserve_end_stop(vring);
+	return 0;
+}
+
+/*
+ * Does no task have the owner's memory any more?  Requests may still write to it, but nobody
+ * can put something else in its place.
+ */
+static bool vserve_owner_is_gone(const struct vserve_vring *vring)
+{
+#ifdef CONFIG_MEMCG
+	return !rcu_access_pointer(vring->mm->owner);
+#else
+	return false;
+#endif
+}
+
+/**
+ * vserve_vring_await - wait for a vring to drain, for a task that cannot be refused
+ * @vring: after vserve_vring_begin_stop(); the device's mutex is held
+ *
+ * An owner that lives may map something else where requests are yet to write, so there is no
+ * limit for it.
+ *
+ * Return: false if the backend did not answer in time and the owner is gone.
+ */
+bool vserve_vring_await(struct vserve_vring *vring)
+{
+	while (vring->stopping && !vserve_is_drained(vring)) {
+		if (vring->overdue && vserve_owner_is_gone(vring))
+			return false;
+		if (wait_event_idle_timeout(vring->drain, vserve_is_drained(vring),
+					    vserve_stop_jiffies()))
+			break;
+		vring->overdue = true;
+		vserve_warn_of_backend(vring);
+	}
+	return true;
+}
+
+/**
+ * vserve_vring_finish_stop - wait until a vring has stopped, however long that takes
+ * @vring: after vserve_vring_begin_stop(); the device's mutex is held
+ */
+void vserve_vring_finish_stop(struct vserve_vring *vring)
+{
+	if (!vring->stopping)
+		return;
+	wait_event_idle(vring->drain, vserve_is_drained(vring));
+	vserve_end_stop(vring);
 }
 
 /**

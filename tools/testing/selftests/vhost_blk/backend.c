@@ -264,6 +264,17 @@ void dm_replace(const char *name, const char *target, const char *below,
 			    "%s", name));
 }
 
+void dm_suspend(const char *name)
+{
+	EXPECT(!run_command("dmsetup suspend --nolockfs --noflush --noudevrules --noudevsync "
+			    PREFIX "%s", name));
+}
+
+void dm_resume(const char *name)
+{
+	EXPECT(!run_command("dmsetup resume --noudevrules --noudevsync " PREFIX "%s", name));
+}
+
 const char *partition_create(const char *disk, u64 start, u64 sectors)
 {
 	struct blkpg_partition part = {

@@ -49,6 +49,9 @@ const char *dm_linear_create(const char *name, const char *below,
 /* Another table under a live device; @rest is of the target's arguments. */
 void dm_replace(const char *name, const char *target, const char *below,
 		u64 sectors, const char *rest);
+/* Nothing that is sent to it is answered until dm_resume(). */
+void dm_suspend(const char *name);
+void dm_resume(const char *name);
 const char *partition_create(const char *disk, u64 start, u64 sectors);
 const char *file_create(unsigned int size_mb);
 

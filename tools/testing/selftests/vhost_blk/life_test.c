@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/vhost.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -514,6 +515,106 @@ static void an_owner_killed_at_any_moment_frees_everything(void)
 	rig_close(&g);
 }
 
+static const char *disk_that_can_be_suspended(void)
+{
+	return dm_linear_create("hang", disk_named("hang"), 65536);
+}
+
+static void set_stop_timeout(const char *seconds)
+{
+	EXPECT(!write_text("/sys/module/vhost_serve/parameters/stop_timeout", seconds));
+}
+
+static void until_in_flight(struct rig *g, u64 n)
+{
+	struct vhost_blk_stats st;
+	unsigned int ms;
+
+	for (ms = 0; ms < RIG_TIMEOUT_MS; ms++) {
+		rig_stats(g, 0, &st);
+		if (st.inflight == n)
+			return;
+		sleep_ms(1);
+	}
+	EXPECT_EQ(st.inflight, n);
+}
+
+static void a_stop_does_not_wait_for_ever(void)
+{
+	const char *disk = disk_that_can_be_suspended();
+	struct rig_req *req[8];
+	struct rig g;
+	u16 base;
+
+	rig_open(&g, disk, NULL);
+	dm_suspend("hang");
+	offer_writes(&g, req, 8);
+	until_in_flight(&g, 8);
+	set_stop_timeout("1");
+	EXPECT_EQ(vblk_stop(g.dev.fd, 0), -ETIMEDOUT);
+	EXPECT_EQ(vblk_get_base(g.dev.fd, 0, &base), -ETIMEDOUT);
+	EXPECT_EQ(ioctl(g.dev.fd, VHOST_RESET_OWNER), -1);
+	EXPECT_EQ(errno, ETIMEDOUT);
+	/* Requests still use all of this. */
+	EXPECT_EQ(vblk_start(g.dev.fd, 0), -EBUSY);
+	EXPECT_EQ(vblk_set_vring(g.dev.fd, 0, g.poller[0], VHOST_SERVE_TARGET_AUTO, 0), -EBUSY);
+	EXPECT_EQ(vblk_set_features(g.dev.fd, g.dev.features), -EBUSY);
+	EXPECT_EQ(vblk_set_ring(g.dev.fd, &g.ring[0], 0), -EBUSY);
+
+	dm_resume("hang");
+	set_stop_timeout("60");
+	base = stop_exactly(&g);
+	resume_at(&g, base);
+	rig_wait(&g, 0);
+	expect_writes(disk, req, 8);
+	rig_check_works(&g, 0, 4096);
+	rig_close(&g);
+}
+
+/* The disk is in use until the last answer, and so is the module. */
+static void an_owner_is_killed_whose_disk_does_not_answer(void)
+{
+	const char *disk = disk_that_can_be_suspended();
+	long before = references("vhost_blk");
+	struct rig_req *req[8];
+	int status, hung[2];
+	unsigned int i;
+	struct rig g;
+	u8 seen[4096];
+	pid_t pid;
+
+	set_stop_timeout("1");
+	EXPECT(!pipe(hung));
+	pid = fork();
+	if (!pid) {
+		rig_open(&g, disk, NULL);
+		dm_suspend("hang");
+		offer_writes(&g, req, 8);
+		until_in_flight(&g, 8);
+		EXPECT_EQ(write(hung[1], "", 1), 1);
+		for (;;)
+			pause();
+	}
+	EXPECT_EQ(read(hung[0], seen, 1), 1);
+	kill(pid, SIGKILL);
+	EXPECT(waitpid(pid, &status, 0) == pid);
+	EXPECT(WIFSIGNALED(status));
+	EXPECT_EQ(references("vhost_blk"), before + 1);
+	EXPECT(run_command("rmmod vhost_blk 2>/dev/null"));
+
+	dm_resume("hang");
+	for (i = 0; i < RIG_TIMEOUT_MS && references("vhost_blk") != before; i++)
+		sleep_ms(1);
+	EXPECT_EQ(references("vhost_blk"), before);
+	set_stop_timeout("60");
+	for (i = 0; i < 8; i++) {
+		backend_read(disk, i * 16 * 512, seen, sizeof(seen));
+		EXPECT(rig_pattern_ok(seen, sizeof(seen), i));
+	}
+	close(hung[0]);
+	close(hung[1]);
+}
+
 static void the_module_stays_while_it_is_used(void)
 {
 	const char *disk = disk_named("mod");
@@ -757,6 +858,9 @@ static void modes_change_under_io(void)
 static void cleanup(void)
 {
 	run_command("cd /sys/devices/system/cpu; for f in */online; do echo 1 >$f; done");
+	write_text("/sys/module/vhost_serve/parameters/stop_timeout", "60");
+	/* One that is suspended cannot be removed. */
+	run_command("dmsetup resume --noudevrules --noudevsync vbthang 2>/dev/null");
 	backend_cleanup();
 }
 
@@ -777,6 +881,8 @@ int main(int argc, char **argv)
 		TEST(an_nvme_that_is_reset_goes_on),
 		TEST(an_nvme_that_is_removed_gives_errors),
 		TEST(an_owner_killed_at_any_moment_frees_everything),
+		TEST(a_stop_does_not_wait_for_ever),
+		TEST(an_owner_is_killed_whose_disk_does_not_answer),
 		TEST(an_owner_late_with_its_memory_holds_nobody_else),
 		TEST(modes_change_under_io),
 		TEST(io_goes_on_when_the_pollers_cpu_goes_offline),
