@@ -148,7 +148,7 @@ pub fn serve<S: Service>(entrance: Entrance, session: &Shared<S>, name: &str, st
 /// Serves one front end until it leaves or breaks the protocol.
 pub fn serve_one<S: Service>(stream: UnixStream, session: &Shared<S>, name: &str) {
     let peer = peer_pid(&stream);
-    if let Err(e) = lock(session).begin(peer) {
+    if let Err(e) = lock(session).begin(&stream, peer) {
         say!("{name}: {e}");
         return;
     }

@@ -11,12 +11,21 @@
 //! then calls [`Session::settle`], which starts what became ready; whatever takes
 //! something away stops the vring first. Stopping drains: when `stop()` returns,
 //! all that was taken from the available ring is in the used ring.
+//!
+//! The kernel gives up a stop if the disk does not answer. Requests in flight may then
+//! still read and write the guest's memory, and a VMM that went on would give that memory
+//! to other uses of its guest: a late read would overwrite them, and a late write would
+//! put them on the disk. So the front end waits as long as it is there. If it is gone,
+//! the device and the guest's memory stay until all is answered, and no other front end
+//! is served before that.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use vhost::vhost_kern::vhost_binding::vhost_vring_addr;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
@@ -69,6 +78,7 @@ pub struct Session<S: Service> {
     memory: Memory,
     vrings: Vec<Vring>,
     channel: Option<OwnedFd>,
+    front_end: Option<UnixStream>,
     peer: Option<i32>,
     peeked: Option<OwnedFd>,
     heard: Option<Instant>,
@@ -92,6 +102,7 @@ impl<S: Service> Session<S> {
             memory: Memory::default(),
             vrings: vec![Vring::default(); service.queues().into()],
             channel: None,
+            front_end: None,
             peer: None,
             peeked: None,
             heard: None,
@@ -115,8 +126,15 @@ impl<S: Service> Session<S> {
         Ok(())
     }
 
-    /// A front end has connected; `peer` is its process.
-    pub fn begin(&mut self, peer: Option<i32>) -> crate::Result<()> {
+    /// A front end has connected by `stream`; `peer` is its process.
+    pub fn begin(&mut self, stream: &UnixStream, peer: Option<i32>) -> crate::Result<()> {
+        if self.vrings.iter().any(|vring| vring.running) {
+            self.stop_all()
+                .map_err(|e| format!("refused a VMM, because of the one before it: {e}"))?;
+            self.forget();
+        }
+        let stream = stream.try_clone().context("out of file descriptors")?;
+        self.front_end = Some(stream);
         self.peer = peer;
         self.heard = Some(Instant::now());
         match self.dev {
@@ -128,11 +146,7 @@ impl<S: Service> Session<S> {
     /// The front end is gone, or will be hung up on: finish what was taken and
     /// forget the guest. Must come before its socket is closed.
     pub fn end(&mut self) {
-        self.stop_all();
-        self.dev = None;
-        self.memory = Memory::default();
-        self.vrings.fill(Vring::default());
-        self.acked = 0;
+        self.front_end = None;
         self.channel = None;
         self.peeked = None;
         self.peer = None;
@@ -140,6 +154,21 @@ impl<S: Service> Session<S> {
         self.served = false;
         self.missed_memory = false;
         self.missed_news = false;
+        if let Err(e) = self.stop_all() {
+            say!("{}: {e}", self.service.name());
+            if e.raw_os_error() == Some(libc::ETIMEDOUT) {
+                return;
+            }
+        }
+        self.forget();
+    }
+
+    /// Lets go of the kernel's device and of the guest's memory.
+    fn forget(&mut self) {
+        self.dev = None;
+        self.memory = Memory::default();
+        self.vrings.fill(Vring::default());
+        self.acked = 0;
     }
 
     /// A message is about to be handled; `channel` is what peeking found in it.
@@ -339,18 +368,36 @@ impl<S: Service> Session<S> {
         if !self.vring(index)?.running {
             return Ok(());
         }
-        self.dev()?.stop(index).context("cannot stop vring")?;
+        while let Err(e) = self.dev()?.stop(index) {
+            if e.raw_os_error() != Some(libc::ETIMEDOUT) {
+                return Err(e).context("cannot stop vring");
+            }
+            if !self.front_end_is_there() {
+                return Err(e).context("the host does not answer requests of the guest");
+            }
+            say!(
+                "{}: the host does not answer requests of the guest, which may still read and \
+                 write its memory: the VMM waits for them; to give up, kill the VMM",
+                self.service.name()
+            );
+        }
         self.vring(index)?.running = false;
         Ok(())
     }
 
-    /// Stops all vrings; one that will not stop is left to the device's end.
-    pub fn stop_all(&mut self) {
-        for index in 0..self.vrings.len() as u32 {
-            if let Err(e) = self.stop_one(index) {
-                say!("{}: {e}", self.service.name());
-            }
-        }
+    /// Stops all vrings, up to one that does not stop.
+    fn stop_all(&mut self) -> crate::Result<()> {
+        (0..self.vrings.len() as u32).try_for_each(|index| self.stop_one(index))
+    }
+
+    fn front_end_is_there(&self) -> bool {
+        let Some(stream) = &self.front_end else {
+            return false;
+        };
+        let mut fds = [PollFd::new(stream.as_fd(), PollFlags::empty())];
+        let gone = PollFlags::POLLHUP | PollFlags::POLLERR;
+        poll(&mut fds, PollTimeout::ZERO).is_ok()
+            && fds[0].revents().is_none_or(|seen| !seen.intersects(gone))
     }
 
     fn map(&self, memory: &mut Memory, r: &VhostUserMemoryRegion, file: File) -> crate::Result<()> {
@@ -479,7 +526,7 @@ impl<S: Service> VhostUserBackendReqHandlerMut for Session<S> {
         for (r, file) in ctx.iter().zip(files) {
             self.map(&mut memory, r, file)?;
         }
-        self.stop_all();
+        self.stop_all()?;
         self.give_table(&memory)?;
         self.memory = memory; // unmaps the old one, which the kernel has let go
         self.settle()?;
@@ -630,7 +677,7 @@ impl<S: Service> VhostUserBackendReqHandlerMut for Session<S> {
     }
 
     fn remove_mem_region(&mut self, r: &VhostUserSingleMemoryRegion) -> Result<()> {
-        self.stop_all();
+        self.stop_all()?;
         let removed = self.memory.take(&region(r));
         if removed.is_none() {
             self.settle()?;
