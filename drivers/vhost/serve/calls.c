@@ -10,8 +10,9 @@
  *
  * - when the ring was quiet for half the time that the guest takes for an interrupt: no
  *   request came in, and none was answered;
- * - when the window has lasted that time.  An answer that was held waits for the guest at
- *   most twice as long as one that was not;
+ * - when the window has lasted that time.  So an answer that was held waits for the guest at
+ *   most twice as long as one that was not, unless the poller's thread carries out requests of
+ *   other rings that may sleep;
  * - when the poller goes to sleep, when its thread is about to carry out requests of the ring
  *   that may sleep, or when a worker serves the ring.
  *

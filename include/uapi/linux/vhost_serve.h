@@ -82,7 +82,10 @@ struct vhost_serve_stats {
 
 /* may come while the vring is served; waits for a request that sleeps in a poller's thread */
 #define VHOST_SERVE_SET_VRING	_IOW(VHOST_SERVE_IOC, 0xB0, struct vhost_serve_vring)
-/* the argument is the vring's index; STOP returns when nothing is in flight */
+/*
+ * The argument is the vring's index.  STOP returns when nothing is in flight, or fails with
+ * ETIMEDOUT: requests still use the guest's memory then, and STOP has to be called again.
+ */
 #define VHOST_SERVE_START	_IO(VHOST_SERVE_IOC, 0xB1)
 #define VHOST_SERVE_STOP	_IO(VHOST_SERVE_IOC, 0xB2)
 #define VHOST_SERVE_GET_STATS	_IOWR(VHOST_SERVE_IOC, 0xB3, struct vhost_serve_stats)

@@ -6,7 +6,7 @@
   lab guest start -g a --vcpus 2 --disk /tmp/a.img
   lab guest run -g a -- fio --version
   lab guest stop -g a
-  lab host start --disk /srv/big.img           the same, a disk of the host VM's own
+  lab host start --disk /srv/big.img           boots the host VM with a disk of its own
   lab host stop
 
 A disk is a PATH (QEMU serves it, in an I/O thread), or

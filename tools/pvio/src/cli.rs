@@ -38,7 +38,7 @@ enum Command {
 #[derive(Debug, Args)]
 pub struct PollArgs {
     /// CPUs to poll from (3 or 2,3 or 4-7), a kernel thread on each; vrings are spread over them
-    /// [default: an isolated CPU if there is one, else any; the one that the fewest pvio poll from]
+    /// [default: one CPU, isolated if there is any, with the fewest pollers of pvio]
     #[arg(long, value_name = "N[,N...]")]
     pub poll_cpu: Option<CpuList>,
 
@@ -68,7 +68,7 @@ pub enum Engine {
     Auto = 0,
     /// straight onto a hardware context
     Mq = 1,
-    /// through the block layer's front door
+    /// through submit_bio() of the block layer
     Bio = 2,
     /// a file's own read and write
     File = 3,
@@ -114,11 +114,11 @@ pub struct DiskArgs {
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = queue_size)]
     pub queue_size: u32,
 
-    /// The kernel's engine
+    /// Engine of the kernel that serves the disk
     #[arg(long, value_enum, default_value = "auto", value_name = "ENGINE")]
     pub engine: Engine,
 
-    /// Hardware contexts for the vrings, in turn [default: spread over the disk's with a patched kernel, else that of the poller's CPU]
+    /// Hardware contexts for the vrings, in turn [default: with a patched kernel vring n gets the disk's context n, else each vring gets that of its poller's CPU]
     #[arg(long, value_name = "N[,N...]", value_delimiter = ',', value_parser = hctx)]
     pub hctx: Vec<u32>,
 
@@ -182,7 +182,7 @@ pub struct BlkArgs {
     #[arg(value_name = "DEVICE", conflicts_with = "device")]
     pub path: Option<PathBuf>,
 
-    /// The DEVICE, as libvirt and QEMU's conventions have it
+    /// The same as DEVICE, under the name that QEMU and libvirt use
     #[arg(long, value_name = "DEVICE", conflicts_with_all = ["path", "device"])]
     pub blk_file: Option<PathBuf>,
 

@@ -27,7 +27,7 @@ pub struct VmmArgs {
     #[arg(long, value_enum)]
     pub vmm: Option<Vmm>,
 
-    /// The socket is of 'pvio fs'
+    /// The socket belongs to 'pvio fs' (a directory, not a disk)
     #[arg(long)]
     pub fs: bool,
 
@@ -39,7 +39,7 @@ pub struct VmmArgs {
     #[arg(short, long, default_value = "/run/pvio/vm1.sock", value_name = "PATH")]
     pub socket: PathBuf,
 
-    /// The guest's vCPUs: it gets one queue for each, as many as the device can have
+    /// The guest's vCPUs; the device gets one queue for each, but no more than it can have
     #[arg(long, default_value_t = 1, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub vcpus: u16,
