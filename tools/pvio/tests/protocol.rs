@@ -233,6 +233,56 @@ fn a_dying_front_end_leaves_nothing_running() {
 }
 
 #[test]
+fn a_front_end_waits_for_a_disk_that_does_not_answer() {
+    let bench = Bench::new();
+    let (mem, kick) = (memfd(MEM), eventfd());
+    let front = bench.connect();
+    front.negotiate();
+    front.give_memory(&mem);
+    set_used(&mem, 1, 5);
+    front.start_ring(1, 5, &kick);
+    bench.state().stops_fail = 2;
+    assert_eq!(front.base(1), 5);
+    let log = bench.state().log.clone();
+    assert!(log.ends_with(&["no answer 1".into(), "no answer 1".into(), "stop 1".into()]));
+    let waits = bench
+        .said()
+        .iter()
+        .filter(|l| l.contains("the VMM waits"))
+        .count();
+    assert_eq!(waits, 2);
+    front.close();
+}
+
+/// Its memory must stay where it is, and nothing else may come in its place.
+#[test]
+fn a_guest_that_left_keeps_its_device_until_all_is_answered() {
+    let bench = Bench::new();
+    let (mem, kick) = (memfd(MEM), eventfd());
+    let front = bench.connect();
+    front.negotiate();
+    front.give_memory(&mem);
+    front.start_ring(0, 0, &kick);
+    front.start_ring(1, 0, &kick);
+    bench.state().stops_fail = 2;
+    front.close();
+    assert!(bench.state().open, "the device is kept");
+    assert!(bench.state().rings[&0].running);
+
+    bench.connect().close();
+    assert!(bench.said().last().unwrap().contains("refused a VMM"));
+    assert_eq!(bench.opened.load(Ordering::SeqCst), 1);
+
+    let front = bench.connect();
+    front.negotiate();
+    front.give_memory(&mem);
+    front.start_ring(0, 0, &kick);
+    front.close();
+    assert!(!bench.state().open);
+    assert_eq!(bench.opened.load(Ordering::SeqCst), 2);
+}
+
+#[test]
 fn an_inherited_listener_outlives_us() {
     let bench = Bench::new();
     let dir = TempDir::new().unwrap();

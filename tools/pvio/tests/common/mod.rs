@@ -56,6 +56,8 @@ pub struct State {
     pub rings: BTreeMap<u32, Ring>,
     pub features: u64,
     pub stats_fail: bool,
+    /// So often a stop gives up first, as the disk does not answer.
+    pub stops_fail: u32,
     pub log: Vec<String>,
 }
 
@@ -195,6 +197,11 @@ impl Vhost for Fake {
     fn stop(&self, index: u32) -> io::Result<()> {
         let mut s = self.state();
         assert!(s.ring(index).running);
+        if s.stops_fail > 0 {
+            s.stops_fail -= 1;
+            s.note(format!("no answer {index}"));
+            return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
+        }
         s.ring(index).running = false;
         s.note(format!("stop {index}"));
         Ok(())
