@@ -111,7 +111,7 @@ pub struct DiskArgs {
     pub num_queues: u16,
 
     /// Size the VMM gives its vrings; bounds the segments of a request
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = queue_size)]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = queue_size)]
     pub queue_size: u32,
 
     /// Engine of the kernel that serves the disk

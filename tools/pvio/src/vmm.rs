@@ -49,7 +49,7 @@ pub struct VmmArgs {
           value_parser = clap::value_parser!(u32).range(1..))]
     pub memory: u32,
 
-    /// The size of each queue, as given to 'pvio blk' [default: 128, with --fs 1024]
+    /// The size of each queue, as given to 'pvio blk' [default: 256, with --fs 1024]
     #[arg(long, value_name = "N", value_parser = crate::cli::queue_size)]
     pub queue_size: Option<u32>,
 }
@@ -62,7 +62,7 @@ impl VmmArgs {
 
     /// A request of 1 MiB to a directory takes 256 pages and some more.
     fn queue_size(&self) -> u32 {
-        self.queue_size.unwrap_or(if self.fs { 1024 } else { 128 })
+        self.queue_size.unwrap_or(if self.fs { 1024 } else { 256 })
     }
 }
 
