@@ -388,6 +388,7 @@ int vblk_bad_chain(struct vserve_vring *vring, unsigned int head);
 
 /* complete.c */
 void vblk_req_end(struct vblk_req *req, u8 status);
+void vblk_req_fail(struct vblk_req *req, int error);
 void vblk_req_again(struct vblk_req *req);
 void vblk_update_full(struct vblk_vring *vring);
 void vblk_work(struct vserve_req *req);

@@ -16,6 +16,37 @@ void vblk_req_end(struct vblk_req *req, u8 status)
 	vserve_req_end(&req->base, status);
 }
 
+static const char *vblk_op_name(const struct vblk_req *req)
+{
+	switch (req->type) {
+	case VIRTIO_BLK_T_IN:
+		return "read";
+	case VIRTIO_BLK_T_OUT:
+		return "write";
+	case VIRTIO_BLK_T_FLUSH:
+		return "flush";
+	case VIRTIO_BLK_T_DISCARD:
+		return "discard";
+	default:
+		return "write zeroes";
+	}
+}
+
+/**
+ * vblk_req_fail - the backend failed a request; from any context
+ * @req: not to be touched after
+ * @error: for the operator; the guest only learns that there was one
+ */
+void vblk_req_fail(struct vblk_req *req, int error)
+{
+	const struct vserve_vring *vring = req->base.vring;
+
+	pr_warn_ratelimited("%s-%d: vring %u: %s at sector %llu (%u bytes) failed: error %d\n",
+			    vring->ops->name, vring->dev->id, vring->index,
+			    vblk_op_name(req), req->sector, req->base.bytes, error);
+	vblk_req_end(req, VIRTIO_BLK_S_IOERR);
+}
+
 /**
  * vblk_req_again - the backend would have slept; a worker is to do it
  * @req: not to be touched after
@@ -38,7 +69,7 @@ void vblk_update_full(struct vblk_vring *vring)
 			   vring->bounced > VBLK_BOUNCE_BYTES;
 }
 
-static u8 vblk_do_ranges(struct vblk_req *req)
+static int vblk_do_ranges(struct vblk_req *req)
 {
 	const struct vblk_engine *engine = req->bind->backend->engine;
 	struct vblk_limits lim = req->bind->limits;
@@ -53,7 +84,7 @@ static u8 vblk_do_ranges(struct vblk_req *req)
 		/* The disk may have shrunk since the request was taken. */
 		if (lim.read_only ||
 		    vblk_check_range(&lim, req->type, &req->ranges[i]))
-			return VIRTIO_BLK_S_IOERR;
+			return -EIO;
 		if (req->type == VIRTIO_BLK_T_DISCARD)
 			r = engine->discard(req, &req->ranges[i]);
 		else
@@ -64,7 +95,7 @@ static u8 vblk_do_ranges(struct vblk_req *req)
 		r = 0;
 	if (!r && req->type == VIRTIO_BLK_T_WRITE_ZEROES && req->fua)
 		r = engine->flush(req->bind->backend);
-	return r ? VIRTIO_BLK_S_IOERR : VIRTIO_BLK_S_OK;
+	return r;
 }
 
 /**
@@ -75,7 +106,7 @@ void vblk_work(struct vserve_req *vreq)
 {
 	struct vblk_req *req = to_vblk_req(vreq);
 	struct vblk_backend *be = req->bind->backend;
-	u8 status;
+	int r;
 
 	if (req->resumes) {
 		be->engine->resume(req);
@@ -93,12 +124,11 @@ void vblk_work(struct vserve_req *vreq)
 		return;
 	}
 	trace_vhost_blk_submit(req, be->engine_id, VHOST_BLK_HCTX_AUTO);
-	if (req->type == VIRTIO_BLK_T_FLUSH)
-		status = vblk_flush(req) ? VIRTIO_BLK_S_IOERR :
-					   VIRTIO_BLK_S_OK;
+	r = req->type == VIRTIO_BLK_T_FLUSH ? vblk_flush(req) : vblk_do_ranges(req);
+	if (r)
+		vblk_req_fail(req, r);
 	else
-		status = vblk_do_ranges(req);
-	vblk_req_end(req, status);
+		vblk_req_end(req, VIRTIO_BLK_S_OK);
 }
 
 /**

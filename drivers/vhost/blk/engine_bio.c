@@ -24,9 +24,10 @@ static void vblk_bio_done(struct bio *bio)
 	 */
 	if (nowait && (status == BLK_STS_AGAIN || status == BLK_STS_NOTSUPP))
 		vblk_req_again(req);
+	else if (status)
+		vblk_req_fail(req, blk_status_to_errno(status));
 	else
-		vblk_req_end(req, status ? VIRTIO_BLK_S_IOERR :
-					   VIRTIO_BLK_S_OK);
+		vblk_req_end(req, VIRTIO_BLK_S_OK);
 }
 
 static void vblk_bio_init(struct vblk_req *req, blk_opf_t opf)

@@ -42,7 +42,7 @@ static void vblk_file_finish(struct vblk_req *req, long res)
 	else if (nowait)
 		vblk_req_again(req);
 	else
-		vblk_req_end(req, VIRTIO_BLK_S_IOERR);
+		vblk_req_fail(req, res < 0 ? res : -EIO);
 }
 
 /* Has the file system left the end of a direct write, which may sleep, to us? */
@@ -120,7 +120,7 @@ static void vblk_file_do_io(struct vblk_req *req)
 	revert_creds(old);
 	/* Queued: vblk_file_complete() is, or was, called. */
 	if (r != -EIOCBQUEUED)
-		vblk_file_finish(req, done ?: r);
+		vblk_file_finish(req, r < 0 ? r : done);
 	else if (atomic_dec_and_test(&req->iocb_users))
 		vblk_file_resume(req);
 }

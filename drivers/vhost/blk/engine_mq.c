@@ -202,18 +202,18 @@ int vblk_mq_check_hctx(struct vserve_vring *vring,
 	return r;
 }
 
-static u8 vblk_to_status(blk_status_t status)
-{
-	return status == BLK_STS_OK ? VIRTIO_BLK_S_OK : VIRTIO_BLK_S_IOERR;
-}
-
 static enum rq_end_io_ret vblk_mq_end_io(struct request *rq, blk_status_t error)
 {
 	struct vblk_req *req = rq->end_io_data, *next;
 
 	for (; req; req = next) {
+		blk_status_t status = error ?: req->bio.bi_status;
+
 		next = vblk_next(req);
-		vblk_req_end(req, vblk_to_status(error ?: req->bio.bi_status));
+		if (unlikely(status))
+			vblk_req_fail(req, blk_status_to_errno(status));
+		else
+			vblk_req_end(req, VIRTIO_BLK_S_OK);
 	}
 	return RQ_END_IO_FREE;
 }

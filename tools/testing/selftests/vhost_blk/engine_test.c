@@ -720,6 +720,49 @@ static void direct_files_take_odd_buffers(void)
 	ext4_umount();
 }
 
+/* A write for each MiB of the disk, of which its file system has too few. */
+static unsigned int writes_that_failed(struct rig *g)
+{
+	unsigned int i, failed = 0;
+
+	rig_pattern(g->data, 1 << 20, 1);
+	for (i = 0; i < 128; i++) {
+		if (rig_io(g, 0, VIRTIO_BLK_T_OUT, i * 2048, g->data, 1 << 20) != VIRTIO_BLK_S_OK)
+			failed++;
+	}
+	return failed;
+}
+
+static void a_full_file_system_gives_errors_and_a_line(void)
+{
+	static const int flags[] = { O_NOATIME, O_DIRECT };
+	const char *file = ext4_file("full", 0);
+	struct virtio_blk_discard_write_zeroes *range;
+	unsigned int i, failed;
+	struct rig g;
+
+	for (i = 0; i < 2; i++) {
+		EXPECT(!run_command("truncate -s 0 %s && truncate -s 128M %s && dmesg -C",
+				    file, file));
+		rig_open(&g, file, &(struct rig_opts){ .open_flags = flags[i] });
+		failed = writes_that_failed(&g);
+		ktap_msg("%u of 128 writes failed", failed);
+		EXPECT(failed > 32 && failed < 128);
+		EXPECT(!run_command("dmesg | grep -q 'vhost_blk-.*: write at .* failed: error -28'"));
+		/* What was written is there, and there is room again after a discard. */
+		memset(g.data, 0, 1 << 20);
+		EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_IN, 0, g.data, 1 << 20), VIRTIO_BLK_S_OK);
+		EXPECT(rig_pattern_ok(g.data, 1 << 20, 1));
+		range = (void *)g.data;
+		*range = (struct virtio_blk_discard_write_zeroes){ .num_sectors = 16 * 2048 };
+		EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_DISCARD, 0, range, sizeof(*range)),
+			  VIRTIO_BLK_S_OK);
+		rig_check_works(&g, 0, 0);
+		rig_close(&g);
+	}
+	ext4_umount();
+}
+
 static void umount_cleanup(void)
 {
 	write_text("/sys/module/vhost_poll/parameters/max_run_us", "250");
@@ -791,6 +834,7 @@ int main(int argc, char **argv)
 		TEST(a_frozen_file_system_holds_up_its_writes_alone),
 		TEST(tmpfs_needs_no_worker),
 		TEST(direct_files_take_odd_buffers),
+		TEST(a_full_file_system_gives_errors_and_a_line),
 		TEST(so_many_discards_at_a_time),
 		TEST(nvme_gets_mq),
 		TEST(requests_beyond_the_limits_are_served),
