@@ -52,6 +52,8 @@
 /* Bounce buffers of a vring: with more than this, nothing is taken. */
 #define VBLK_BOUNCE_BYTES	(16 * 1024 * 1024)
 #define VBLK_PAGE_BATCH		64
+/* Requests that the poller's thread submits although the block layer has to split them. */
+#define VBLK_HOT_BYTES		(1024 * 1024)
 struct vblk_backend;
 struct vblk_req;
 struct vblk_vring;
@@ -91,6 +93,7 @@ extern const struct vblk_engine vblk_engine_bio;
 extern const struct vblk_engine vblk_engine_file;
 
 /* engine_bio.c, for requests of the mq engine, too */
+bool vblk_bio_is_hot(const struct vblk_req *req);
 bool vblk_bio_submit_flush(struct vblk_req *req);
 
 /*

@@ -68,10 +68,27 @@ static int vblk_bio_submit(struct vblk_req *req)
 	if (!be->nowait ||
 	    vblk_has_limits(req->base.vring->dev, bdev_get_queue(be->bdev)))
 		return -EBUSY;
+	/* The block layer splits no bio with REQ_NOWAIT. */
+	if (!vblk_fits(req))
+		return -EBUSY;
 	vblk_bio_set(req, REQ_NOWAIT);
 	trace_vhost_blk_submit(req, VHOST_BLK_ENGINE_BIO, VHOST_BLK_HCTX_AUTO);
 	submit_bio(&req->bio);
 	return 0;
+}
+
+/**
+ * vblk_bio_is_hot - vblk_engine.is_hot
+ * @req: a read or write, mostly one that has to be split
+ *
+ * It sleeps only where the disk has no tag for a part of it.
+ */
+bool vblk_bio_is_hot(const struct vblk_req *req)
+{
+	const struct vblk_backend *be = req->bind->backend;
+
+	return be->nowait && req->base.bytes <= VBLK_HOT_BYTES &&
+	       !vblk_has_limits(req->base.vring->dev, bdev_get_queue(be->bdev));
 }
 
 static void vblk_bio_submit_wait(struct vblk_req *req)
@@ -126,6 +143,7 @@ static int vblk_bio_write_zeroes(struct vblk_req *req,
 const struct vblk_engine vblk_engine_bio = {
 	.submit		= vblk_bio_submit,
 	.submit_wait	= vblk_bio_submit_wait,
+	.is_hot		= vblk_bio_is_hot,
 	.submit_flush	= vblk_bio_submit_flush,
 	.flush		= vblk_bio_flush,
 	.discard	= vblk_bio_discard,

@@ -23,8 +23,6 @@
 
 /* More takes too long to copy while others wait for the poller. */
 #define FILE_HOT_BYTES		((u32)SZ_128K)
-/* The block layer splits larger direct I/O into many bios. */
-#define FILE_DIRECT_HOT_BYTES	((u32)SZ_1M)
 #define ZERO_PIECE_SECTORS	((u32)(SZ_1M / SECTOR_SIZE))
 
 static struct file *vblk_file_of(const struct vblk_req *req)
@@ -162,7 +160,7 @@ static bool vblk_file_is_quick(const struct vblk_req *req, const struct inode *i
 	bool write = vblk_is_write(req);
 
 	if (file->f_flags & O_DIRECT)
-		return req->base.bytes <= FILE_DIRECT_HOT_BYTES &&
+		return req->base.bytes <= VBLK_HOT_BYTES &&
 		       vserve_fs_queues_direct(inode->i_sb);
 	if (write && (req->fua || file->f_flags & O_DSYNC || IS_SYNC(inode)))
 		return false;

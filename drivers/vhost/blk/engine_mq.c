@@ -482,6 +482,7 @@ static int vblk_mq_write_zeroes(struct vblk_req *req, const struct vblk_range *r
 const struct vblk_engine vblk_engine_mq = {
 	.submit		= vblk_mq_submit,
 	.submit_wait	= vblk_mq_submit_wait,
+	.is_hot		= vblk_bio_is_hot,
 	.submit_flush	= vblk_bio_submit_flush,
 	.flush		= vblk_mq_flush,
 	.discard	= vblk_mq_discard,
