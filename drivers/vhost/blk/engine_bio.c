@@ -113,7 +113,8 @@ bool vblk_bio_submit_flush(struct vblk_req *req)
 	if (!be->nowait || !queue_is_mq(q) || vblk_has_limits(req->base.vring->dev, q))
 		return false;
 	vserve_req_start(&req->base);
-	vblk_bio_init(req, REQ_OP_WRITE | REQ_PREFLUSH | REQ_NOWAIT);
+	/* Writeback throttling has other writes wait, REQ_NOWAIT or not. */
+	vblk_bio_init(req, REQ_OP_WRITE | REQ_PREFLUSH | REQ_SYNC | REQ_IDLE | REQ_NOWAIT);
 	trace_vhost_blk_submit(req, be->engine_id, VHOST_BLK_HCTX_AUTO);
 	submit_bio(&req->bio);
 	return true;
