@@ -172,8 +172,8 @@ unsigned int vhost_poller_cpu(const struct vhost_poller *poller);
 
 int vhost_poll_attach(struct vhost_poller *poller, struct vhost_poll_source *src);
 void vhost_poll_detach(struct vhost_poll_source *src);
-void vhost_poll_settle(struct vhost_poller *poller,
-		       const struct vhost_poll_source *src);
+bool vhost_poll_settle(struct vhost_poller *poller,
+		       const struct vhost_poll_source *src, long timeout);
 void vhost_poll_wake(struct vhost_poll_source *src);
 
 #endif /* _LINUX_VHOST_POLL_H */

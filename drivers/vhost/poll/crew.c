@@ -624,13 +624,16 @@ static bool crew_is_in(struct vhost_poller *p, const struct vhost_poll_source *s
  * vhost_poll_settle - wait until no thread is in a source's code
  * @poller: that it was attached to; the caller has a reference
  * @src: detached
+ * @timeout: in jiffies, or MAX_SCHEDULE_TIMEOUT
  *
- * A thread that slept in @run of the source may be there still.  The caller makes sure that
- * the request can end.  May sleep.
+ * A thread that slept in @run of the source may be there still.  Without a limit the caller
+ * makes sure that the request can end.  May sleep.
+ *
+ * Return: false if a thread is there still.
  */
-void vhost_poll_settle(struct vhost_poller *poller,
-		       const struct vhost_poll_source *src)
+bool vhost_poll_settle(struct vhost_poller *poller,
+		       const struct vhost_poll_source *src, long timeout)
 {
-	wait_event(poller->settled, !crew_is_in(poller, src));
+	return wait_event_idle_timeout(poller->settled, !crew_is_in(poller, src), timeout);
 }
 EXPORT_SYMBOL_GPL(vhost_poll_settle);

@@ -59,17 +59,27 @@ static int vserve_attach(struct vserve_vring *vring)
 	return vhost_poll_attach(vring->poller, &vring->src);
 }
 
+/* How long a stop, or another poller, waits for a backend. */
+static long vserve_stop_jiffies(void)
+{
+	unsigned int seconds = READ_ONCE(vserve_stop_timeout);
+
+	return seconds ? seconds * (long)HZ : MAX_SCHEDULE_TIMEOUT;
+}
+
 /*
  * The caller that stops the vring later settles with the new poller only, so a thread of the
  * old one that sleeps in a request is waited for here.
+ *
+ * Returns false if that thread still sleeps.
  */
-static void vserve_detach(struct vserve_vring *vring)
+static bool vserve_detach(struct vserve_vring *vring)
 {
 	vhost_poll_detach(&vring->src);
 	mutex_lock(&vring->vq.mutex);
 	vserve_signal(vring);
 	mutex_unlock(&vring->vq.mutex);
-	vhost_poll_settle(vring->poller, &vring->src);
+	return vhost_poll_settle(vring->poller, &vring->src, vserve_stop_jiffies());
 }
 
 static int vserve_check_target(struct vserve_vring *vring,
@@ -105,8 +115,11 @@ int vserve_vring_set(struct vserve_vring *vring, int poller_fd, u32 target,
 		return r;
 	}
 
-	if (vring->running)
-		vserve_detach(vring);
+	if (vring->running && !vserve_detach(vring)) {
+		vhost_poller_put(poller);
+		/* It goes on where it was. */
+		return vserve_attach(vring) ?: -ETIMEDOUT;
+	}
 	mutex_lock(&vring->vq.mutex);
 	vring->poller = poller;
 	WRITE_ONCE(vring->poller_cpu, vhost_poller_cpu(poller));
@@ -198,14 +211,6 @@ put_mm:
 	return r;
 }
 
-/* How long a stop waits for a backend. */
-static long vserve_stop_jiffies(void)
-{
-	unsigned int seconds = READ_ONCE(vserve_stop_timeout);
-
-	return seconds ? seconds * (long)HZ : MAX_SCHEDULE_TIMEOUT;
-}
-
 static bool vserve_is_drained(struct vserve_vring *vring)
 {
 	/* Pairs with the release in vserve_drain(). */
@@ -249,7 +254,7 @@ static void vserve_end_stop(struct vserve_vring *vring)
 {
 	flush_work(&vring->stop_work);
 	/* The last request may have ended in a thread that is still on its way out. */
-	vhost_poll_settle(vring->poller, &vring->src);
+	vhost_poll_settle(vring->poller, &vring->src, MAX_SCHEDULE_TIMEOUT);
 
 	if (vring->ops->stop)
 		vring->ops->stop(vring);
