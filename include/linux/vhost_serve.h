@@ -289,6 +289,7 @@ struct vserve_req {
 	u16 head;
 	bool hot;
 	/* private: */
+	bool resumed;
 	bool answered;
 	struct work_struct work;
 };
@@ -431,6 +432,8 @@ struct vserve_vring {
  * @css: @memcg: the owner's, for block I/O and memory of workers
  * @in_cgroup: @css is not that of the root, which has no limits
  * @wq: workers of requests
+ * @end_wq: workers of requests after vserve_req_resume().  Workers of @wq may all wait for a
+ *	lock or a count that such a request gives back, so it must not wait for one of them
  * @ring_wq: workers of vrings.  They wait for page faults, which may be for the
  *	owner to serve, so no other device shares them
  */
@@ -441,6 +444,7 @@ struct vserve_dev {
 	struct vserve_vring *vrings[VHOST_SERVE_MAX_VRINGS];
 	u64 features;
 	struct workqueue_struct *wq;
+	struct workqueue_struct *end_wq;
 	struct workqueue_struct *ring_wq;
 	struct cgroup_subsys_state *css;
 	struct mem_cgroup *memcg;

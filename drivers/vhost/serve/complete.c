@@ -165,7 +165,7 @@ static void vserve_to_worker(struct vserve_req *req)
 	req->hot = false;
 	req->in_worker = true;
 	req->vring->nr_in_workers++;
-	queue_work(req->vring->dev->wq, &req->work);
+	vserve_queue_work(req);
 }
 
 static void vserve_punt(struct vserve_req *req, bool again)
@@ -211,6 +211,7 @@ static bool vserve_let_go(struct vserve_req *req, bool may_sleep)
 /* The poller alone touches vring->hot, because it takes from it without the mutex. */
 static void vserve_resume(struct vserve_req *req, bool may_sleep)
 {
+	req->resumed = true;
 	vserve_req_start(req);
 	if (may_sleep)
 		vserve_to_worker(req);

@@ -241,6 +241,7 @@ static void vserve_forget(struct vserve_dev *dev)
 		vserve_vring_drop_poller(dev->vrings[i]);
 	/* Its workers may hold what forget() lets go of. */
 	flush_workqueue(dev->wq);
+	flush_workqueue(dev->end_wq);
 	if (dev->ops->forget)
 		dev->ops->forget(dev);
 	vserve_put_cgroups(dev);
@@ -424,6 +425,8 @@ static void vserve_free_dev(struct vserve_dev *dev)
 
 	if (dev->wq)
 		destroy_workqueue(dev->wq);
+	if (dev->end_wq)
+		destroy_workqueue(dev->end_wq);
 	if (dev->ring_wq)
 		destroy_workqueue(dev->ring_wq);
 	for (i = 0; i < dev->vdev.nvqs; i++)
@@ -449,6 +452,10 @@ static struct vserve_dev *vserve_alloc_dev(const struct vserve_ops *ops)
 	dev->wq = alloc_workqueue("%s-%d", WQ_UNBOUND,
 				  ops->max_workers, ops->name, dev->id);
 	if (!dev->wq)
+		goto free;
+	dev->end_wq = alloc_workqueue("%s-%d-ends", WQ_UNBOUND | WQ_MEM_RECLAIM, 0, ops->name,
+				      dev->id);
+	if (!dev->end_wq)
 		goto free;
 	dev->ring_wq = alloc_workqueue("%s-%d-rings",
 				       WQ_UNBOUND | WQ_MEM_RECLAIM,

@@ -135,7 +135,7 @@ void vserve_punt_hot(void *request)
 
 	req->hot = false;
 	WRITE_ONCE(vring->hot_punted, vring->hot_punted + 1);
-	queue_work(vring->dev->wq, &req->work);
+	vserve_queue_work(req);
 }
 
 /**

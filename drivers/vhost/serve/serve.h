@@ -59,6 +59,13 @@ int vserve_get_chain(struct vserve_vring *vring, struct vserve_chain *chain);
 struct vserve_req *vserve_take(struct vserve_vring *vring, bool may_sleep,
 			       int *err);
 
+static inline void vserve_queue_work(struct vserve_req *req)
+{
+	struct vserve_dev *dev = req->vring->dev;
+
+	queue_work(req->resumed ? dev->end_wq : dev->wq, &req->work);
+}
+
 /* complete.c */
 void vserve_req_work(struct work_struct *work);
 int vserve_complete(struct vserve_vring *vring, unsigned int budget,

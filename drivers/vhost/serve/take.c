@@ -66,6 +66,7 @@ static void vserve_init_req(struct vserve_req *req)
 	req->timed = false;
 	req->hot = false;
 	req->again = VSERVE_AGAIN_NOT;
+	req->resumed = false;
 	req->released = false;
 	req->answered = false;
 }

@@ -686,6 +686,37 @@ static void tmpfs_needs_no_worker(void)
 	rig_close(&g);
 }
 
+/*
+ * A discard waits, with the inode's lock, for the direct writes that are under way.  Those of
+ * them that end must not wait for a worker, because the workers may all wait for that lock.
+ */
+static void discards_do_not_wait_for_direct_writes_for_ever(void)
+{
+	const char *file = ext4_file("dio", 0);
+	struct virtio_blk_discard_write_zeroes *range;
+	unsigned int i, round;
+	struct rig g;
+
+	EXPECT(!run_command("dd if=/dev/zero of=%s bs=1M count=8 conv=fsync 2>/dev/null", file));
+	open_hot(&g, file, O_DIRECT);
+	range = (void *)(g.data + (1 << 20));
+	*range = (struct virtio_blk_discard_write_zeroes){ .sector = 8192, .num_sectors = 8 };
+	memset(g.data, 1, 4096);
+	for (round = 0; round < 10; round++) {
+		for (i = 0; i < 60; i++) {
+			rig_queue(&g, 0, VIRTIO_BLK_T_OUT, i * 8, g.data, 4096);
+			rig_queue(&g, 0, VIRTIO_BLK_T_DISCARD, 0, range, sizeof(*range));
+		}
+		for (i = 0; i < 100; i++)
+			rig_queue(&g, 0, VIRTIO_BLK_T_OUT, 1024 + i * 8, g.data, 4096);
+		rig_kick(&g, 0);
+		rig_wait(&g, 0);
+	}
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+	ext4_umount();
+}
+
 /* 4 KiB in two pieces, neither of them a block. */
 static void direct_files_take_odd_buffers(void)
 {
@@ -861,6 +892,7 @@ int main(int argc, char **argv)
 		TEST(direct_io_of_a_file_needs_no_thread),
 		TEST(a_frozen_file_system_holds_up_its_writes_alone),
 		TEST(tmpfs_needs_no_worker),
+		TEST(discards_do_not_wait_for_direct_writes_for_ever),
 		TEST(direct_files_take_odd_buffers),
 		TEST(a_full_file_system_gives_errors_and_a_line),
 		TEST(the_poller_splits_what_one_command_cannot_take),
