@@ -16,9 +16,9 @@ use nix::fcntl::{fcntl, FcntlArg};
 use nix::sys::resource::{getrlimit, Resource};
 use vhost::vhost_kern::vhost_binding::{
     vhost_memory_region, vhost_vring_addr, vhost_vring_file, vhost_vring_state, VhostMemory,
-    VHOST_GET_FEATURES, VHOST_GET_VRING_BASE, VHOST_SET_FEATURES, VHOST_SET_MEM_TABLE,
-    VHOST_SET_OWNER, VHOST_SET_VRING_ADDR, VHOST_SET_VRING_BASE, VHOST_SET_VRING_CALL,
-    VHOST_SET_VRING_ERR, VHOST_SET_VRING_KICK, VHOST_SET_VRING_NUM,
+    VHOST_GET_FEATURES, VHOST_GET_VRING_BASE, VHOST_RESET_OWNER, VHOST_SET_FEATURES,
+    VHOST_SET_MEM_TABLE, VHOST_SET_OWNER, VHOST_SET_VRING_ADDR, VHOST_SET_VRING_BASE,
+    VHOST_SET_VRING_CALL, VHOST_SET_VRING_ERR, VHOST_SET_VRING_KICK, VHOST_SET_VRING_NUM,
 };
 use vmm_sys_util::ioctl::{
     ioctl, ioctl_with_mut_ref, ioctl_with_ptr, ioctl_with_ref, ioctl_with_val,
@@ -83,6 +83,7 @@ pub trait Vhost: Send {
     fn place_vring(&self, placement: &Placement) -> io::Result<()>;
     fn start(&self, index: u32) -> io::Result<()>;
     fn stop(&self, index: u32) -> io::Result<()>;
+    fn reset_owner(&self) -> io::Result<()>;
 }
 
 /// A block device.
@@ -253,6 +254,11 @@ impl Vhost for Node {
     fn stop(&self, index: u32) -> io::Result<()> {
         // SAFETY: the argument is a number, not an address.
         check(unsafe { ioctl_with_val(&self.file, uapi::nr::VHOST_SERVE_STOP(), u64::from(index)) })
+    }
+
+    fn reset_owner(&self) -> io::Result<()> {
+        // SAFETY: there is no argument.
+        check(unsafe { ioctl(&self.file, VHOST_RESET_OWNER()) })
     }
 }
 

@@ -84,6 +84,8 @@ pub struct Session<S: Service> {
     heard: Option<Instant>,
     served: bool,
     missed_memory: bool,
+    /// The front end before this one left without all answers, and they came after that.
+    late: bool,
     /// A VMM whose guest did not run drops the news of a size, and does not ask later.
     missed_news: bool,
 }
@@ -108,6 +110,7 @@ impl<S: Service> Session<S> {
             heard: None,
             served: false,
             missed_memory: false,
+            late: false,
             missed_news: false,
             dev: None,
             service,
@@ -129,18 +132,18 @@ impl<S: Service> Session<S> {
     /// A front end has connected by `stream`; `peer` is its process.
     pub fn begin(&mut self, stream: &UnixStream, peer: Option<i32>) -> crate::Result<()> {
         if self.vrings.iter().any(|vring| vring.running) {
-            self.stop_all()
+            self.stop_for_good()
                 .map_err(|e| format!("refused a VMM, because of the one before it: {e}"))?;
             self.forget();
         }
         let stream = stream.try_clone().context("out of file descriptors")?;
-        self.front_end = Some(stream);
         self.peer = peer;
         self.heard = Some(Instant::now());
-        match self.dev {
-            Some(_) => Ok(()),
-            None => self.open(),
+        if self.dev.is_none() {
+            self.open()?;
         }
+        self.front_end = Some(stream);
+        Ok(())
     }
 
     /// The front end is gone, or will be hung up on: finish what was taken and
@@ -154,12 +157,14 @@ impl<S: Service> Session<S> {
         self.served = false;
         self.missed_memory = false;
         self.missed_news = false;
-        if let Err(e) = self.stop_all() {
+        if let Err(e) = self.stop_for_good() {
             say!("{}: {e}", self.service.name());
-            if e.raw_os_error() == Some(libc::ETIMEDOUT) {
+            self.late = e.raw_os_error() == Some(libc::ETIMEDOUT);
+            if self.late {
                 return;
             }
         }
+        self.late = false;
         self.forget();
     }
 
@@ -307,7 +312,8 @@ impl<S: Service> Session<S> {
     /// A kernel device answers all it has taken before it goes, so what is behind
     /// the used index was never taken. QEMU reconnects with that index. Cloud
     /// Hypervisor reconnects with the available one, and what its guest had
-    /// offered meanwhile would never be served. (A driver that offered a head
+    /// offered meanwhile would never be served. Where a disk had not answered when the
+    /// front end left, the used index has moved on since. (A driver that offered a head
     /// twice, or none of the ring's, has fewer answers than it had requests; some
     /// that were answered are served again then, as QEMU has it, too.)
     fn skip_nothing(&self, index: u32, num: u32, used: u64) -> crate::Result<()> {
@@ -321,16 +327,21 @@ impl<S: Service> Session<S> {
             0 => u16::from_ne_bytes(raw),
             _ => u16::from_le_bytes(raw),
         };
-        let back = base.wrapping_sub(answered);
+        let (back, ahead) = (base.wrapping_sub(answered), answered.wrapping_sub(base));
+        let name = self.service.name();
         // More than fit into the ring: this is no index of this ring's.
-        if back == 0 || u32::from(back) > num {
-            return Ok(());
+        match (u32::from(back), u32::from(ahead)) {
+            (0, _) => return Ok(()),
+            (n, _) if n <= num => say!(
+                "{name}: vring {index}: going on {n} requests before where the VMM said, as they \
+                 were not answered"
+            ),
+            (_, n) if n <= num && self.late => say!(
+                "{name}: vring {index}: going on {n} requests after where the VMM said, as they \
+                 were answered after it had left"
+            ),
+            _ => return Ok(()),
         }
-        say!(
-            "{}: vring {index}: going on {back} requests before where the VMM said, as they \
-             were not answered",
-            self.service.name()
-        );
         dev.set_vring_base(index, answered.into())
             .context("vring base")
     }
@@ -388,6 +399,17 @@ impl<S: Service> Session<S> {
     /// Stops all vrings, up to one that does not stop.
     fn stop_all(&mut self) -> crate::Result<()> {
         (0..self.vrings.len() as u32).try_for_each(|index| self.stop_one(index))
+    }
+
+    /// The same, and if one does not stop in time, has the kernel begin to stop the others.
+    fn stop_for_good(&mut self) -> crate::Result<()> {
+        match self.stop_all() {
+            Err(e) if e.raw_os_error() == Some(libc::ETIMEDOUT) => self
+                .dev()?
+                .reset_owner()
+                .context("the host does not answer requests of the guest"),
+            done => done,
+        }
     }
 
     fn front_end_is_there(&self) -> bool {

@@ -264,19 +264,24 @@ fn a_guest_that_left_keeps_its_device_until_all_is_answered() {
     front.give_memory(&mem);
     front.start_ring(0, 0, &kick);
     front.start_ring(1, 0, &kick);
-    bench.state().stops_fail = 2;
+    bench.state().stops_fail = 4;
     front.close();
     assert!(bench.state().open, "the device is kept");
     assert!(bench.state().rings[&0].running);
+    let log = bench.state().log.clone();
+    assert!(log.ends_with(&["no answer 0".into(), "reset owner".into()]));
 
     bench.connect().close();
     assert!(bench.said().last().unwrap().contains("refused a VMM"));
     assert_eq!(bench.opened.load(Ordering::SeqCst), 1);
 
+    // The VMM has not seen the answers that came after it had left.
     let front = bench.connect();
     front.negotiate();
     front.give_memory(&mem);
-    front.start_ring(0, 0, &kick);
+    set_used(&mem, 0, 3);
+    front.start_ring(0, 1, &kick);
+    assert_eq!(bench.state().rings[&0].base, 3);
     front.close();
     assert!(!bench.state().open);
     assert_eq!(bench.opened.load(Ordering::SeqCst), 2);

@@ -206,6 +206,17 @@ impl Vhost for Fake {
         s.note(format!("stop {index}"));
         Ok(())
     }
+
+    fn reset_owner(&self) -> io::Result<()> {
+        let mut s = self.state();
+        s.note("reset owner".into());
+        if s.stops_fail > 0 {
+            s.stops_fail -= 1;
+            return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
+        }
+        s.rings.values_mut().for_each(|ring| ring.running = false);
+        Ok(())
+    }
 }
 
 impl BlkDevice for Fake {
