@@ -4,9 +4,8 @@
 
 import os
 
-from pvfs import FIO, Files, PvfsCase
-from pvlab import ktap, modules
-from pvlab.pvio import Pvio, need_pvio
+from pvfs import FIO, Files, PvfsCase, serve
+from pvlab import ktap
 
 NAMES = 40
 READS = 256
@@ -15,15 +14,8 @@ READS = 256
 class Ours(Files, PvfsCase):
     @classmethod
     def start_server(cls):
-        need_pvio()
-        modules.load("vhost_fs")
-        cls.socket = cls.directory / "fs.sock"
         cpu = max(os.sched_getaffinity(0))
-        words = ["--socket", cls.socket, "--shared-dir", cls.share, "--xattr"]
-        words += ["--cache", "never", "--poll-cpu", cpu, "--poll-mode", "busy"]
-        cls.pvio = Pvio(*words, directory=cls.directory, command="fs")
-        cls.addClassCleanup(cls.pvio.stop)
-        cls.pvio.start(cls.socket)
+        cls.socket = serve(cls, "pvio", "--poll-cpu", cpu, "--poll-mode", "busy")
         return cls
 
     @classmethod

@@ -14,9 +14,8 @@ import subprocess
 import unittest
 from pathlib import Path
 
-from pvfs import DEBUG, TAG, PvfsCase
-from pvlab import crates, ktap, modules
-from pvlab.pvio import Pvio, need_pvio
+from pvfs import DEBUG, TAG, PvfsCase, serve
+from pvlab import crates, ktap
 
 # naptime: longer than a tick of the guest, which is the grain of its time stamps.
 CONFIG = """
@@ -69,8 +68,6 @@ class Posix:
 
     @classmethod
     def start_server(cls):
-        need_pvio()
-        modules.load("vhost_fs")
         cls.overlay = USERS | {
             "usr/bin/pjdfstest": crates.program("pjdfstest").read_bytes(),
             "etc/pjdfstest.toml": CONFIG.encode(),
@@ -80,11 +77,7 @@ class Posix:
         cls.make_file_system(cls.share)
         for name in ("host", "guest", "elsewhere"):
             (cls.share / name).mkdir(mode=0o755)
-        cls.socket = cls.directory / "fs.sock"
-        args = ["--socket", cls.socket, "--shared-dir", cls.share, "--xattr", "--cache", "never"]
-        cls.pvio = Pvio(*args, directory=cls.directory, command="fs")
-        cls.addClassCleanup(cls.pvio.stop)
-        cls.pvio.start(cls.socket)
+        cls.socket = serve(cls, "pvio")
         return cls
 
     @classmethod

@@ -14,7 +14,9 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[4]
 sys.path.insert(0, str(TOP / "tools/lab"))
 
+from pvlab import modules  # noqa: E402
 from pvlab.guest import Guest, Share  # noqa: E402
+from pvlab.pvio import Pvio, need_pvio  # noqa: E402
 
 DEBUG = os.environ.get("LAB_LANE") == "debug"
 # How long a guest's command may take; in the debug lane everything is slower.
@@ -68,6 +70,20 @@ class Virtiofsd:
             self.send(signal.SIGCONT)
             self.send(signal.SIGKILL)
         self.process.wait()
+
+
+def serve(case, name, *words):
+    """Our host side for the share of CASE, a PvfsCase, until it ends; returns its socket."""
+    need_pvio()
+    modules.load("vhost_fs")
+    directory = case.directory / name
+    directory.mkdir()
+    socket = directory / "fs.sock"
+    args = ["--socket", socket, "--shared-dir", case.share, "--xattr", "--cache", "never"]
+    pvio = Pvio(*args, *words, directory=directory, command="fs")
+    case.addClassCleanup(pvio.stop)
+    pvio.start(socket)
+    return socket
 
 
 class PvfsCase(unittest.TestCase):
