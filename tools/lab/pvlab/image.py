@@ -38,6 +38,7 @@ MODULES = (
     "loop",
     "virtio_balloon",
     "virtio_mem",
+    "overlay",
 )
 MANY_LIBRARIES = 30
 DIRECTORIES = (
@@ -141,6 +142,18 @@ def _sources():
     for program in programs.values():
         found |= _libraries_in(program)
     return programs, found
+
+
+def overlay(*names):
+    """{path: data} of programs that few guests want, and their libraries, for a Guest's
+    overlay."""
+    files = {}
+    for name in names:
+        program = shutil.which(name)
+        if not program:
+            raise LabError(f"{name} is missing: run tools/lab/setup")
+        files |= {f"usr/bin/{name}": program, **_libraries_in(program)}
+    return {path: Path(source).read_bytes() for path, source in files.items()}
 
 
 def _key(kernel, programs, found):
