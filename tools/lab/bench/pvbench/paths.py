@@ -16,6 +16,12 @@ from pvbench.counters import find_kthreads
 
 POLL_CPU = 1  # the backend's; vCPUs have the others
 FILE_SIZE = 64 << 20
+# What a file may lie on; nothing of it is left to be initialised while I/Os are counted.
+SYSTEMS = {
+    "tmpfs": (),
+    "ext4": ("mkfs.ext4", "-qF", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
+    "xfs": ("mkfs.xfs", "-qf"),
+}
 TOP = Path(__file__).resolve().parents[4]
 
 
@@ -32,7 +38,7 @@ def sh(*argv):
 class NullBlk:
     """One null_blk device with a poll queue, the same for every block path."""
 
-    CONFIG = Path("/sys/kernel/config/nullb/pvbench")
+    CONFIGS = Path("/sys/kernel/config/nullb")
     SETTINGS = {
         "size": 1024,
         "blocksize": 512,
@@ -43,28 +49,57 @@ class NullBlk:
         "memory_backed": 0,
     }
 
-    def __init__(self, settings=None):
+    def __init__(self, settings=None, name="pvbench"):
         self.settings = {**self.SETTINGS, **(settings or {}), "power": 1}
+        self.config = self.CONFIGS / name
 
     def __enter__(self):
         sh("modprobe", "null_blk", "nr_devices=0")
-        if not Path("/sys/kernel/config/nullb").exists():
+        if not self.CONFIGS.exists():
             sh("mount", "-t", "configfs", "none", "/sys/kernel/config")
         self.__exit__()
-        self.CONFIG.mkdir()
+        self.config.mkdir()
         for name, value in self.settings.items():
-            (self.CONFIG / name).write_text(str(value))
-        index = (self.CONFIG / "index").read_text().strip()
+            (self.config / name).write_text(str(value))
+        index = (self.config / "index").read_text().strip()
         # 6.12 names a device of configfs after its directory, others nullbN.
         self.path = next(
-            p for p in (Path("/dev/pvbench"), Path(f"/dev/nullb{index}")) if p.exists()
+            p for p in (Path("/dev") / self.config.name, Path(f"/dev/nullb{index}")) if p.exists()
         )
         return self
 
     def __exit__(self, *exc):
-        if self.CONFIG.exists():
-            (self.CONFIG / "power").write_text("0")
-            self.CONFIG.rmdir()
+        if self.config.exists():
+            (self.config / "power").write_text("0")
+            self.config.rmdir()
+
+
+class Medium:
+    """A new file system at WHERE, with one file.  ext4 and xfs are on a null_blk that differs
+    from the other paths' one in size and in that it stores what is written."""
+
+    def __init__(self, fs, where):
+        self.fs, self.where = fs, where
+        self.null = NullBlk({"memory_backed": 1, "size": 512}, "pvbench-fs")
+
+    def make(self):
+        self.where.mkdir(exist_ok=True)
+        if self.fs == "tmpfs":
+            sh("mount", "-t", "tmpfs", "-o", "size=128m", "pvbench", self.where)
+        else:
+            self.null.__enter__()
+            sh(*SYSTEMS[self.fs], self.null.path)
+            sh("mount", self.null.path, self.where)
+        with open(self.where / "file", "wb") as f:
+            for _ in range(FILE_SIZE >> 20):
+                f.write(b"\xa5" * (1 << 20))
+
+    def unmount(self):
+        subprocess.run(["umount", "-l", self.where], check=False, timeout=30)
+
+    def remove(self):
+        self.unmount()
+        self.null.__exit__()
 
 
 class IoPath:
@@ -95,6 +130,11 @@ class IoPath:
                 raise Unavailable(f"module {module} is not built")
         if not self.env.pvio:
             raise Unavailable("pvio is not built")
+
+    @property
+    def disk(self):
+        """The block device of the host that I/Os end in."""
+        return self.env.device
 
     def start(self):
         """Bring the backend up."""
@@ -149,7 +189,7 @@ class QemuIothread(IoPath):
     name = "virtio_blk/qemu-iothread"
 
     def guest_args(self):
-        disk = self.env.Disk.qemu(str(self.env.device), iothread=True, aio="io_uring")
+        disk = self.env.Disk.qemu(str(self.disk), iothread=True, aio="io_uring")
         return {"disks": [disk]}
 
 
@@ -164,7 +204,7 @@ class StorageDaemon(IoPath):
             "--object",
             "iothread,id=io",
             "--blockdev",
-            f"host_device,node-name=d,filename={self.env.device}," "cache.direct=on,aio=io_uring",
+            f"host_device,node-name=d,filename={self.disk}," "cache.direct=on,aio=io_uring",
             "--export",
             "vhost-user-blk,id=e,node-name=d,writable=on,iothread=io,"
             f"addr.type=unix,addr.path={self.socket}",
@@ -180,20 +220,30 @@ def virtiofs(env, socket):
     return env.Share.virtiofs(socket, "bench", queue_size=1024)
 
 
-class SharedFile(IoPath):
-    """A file system of the host's: one file on tmpfs, no medium beneath."""
+class OneFile(IoPath):
+    """The I/O goes to a file."""
 
     def engine_at(self, depth):
         """A program with one I/O at a time calls pread(2)."""
         return "psync" if depth == 1 else self.engine
 
+
+class SharedFile(OneFile):
+    """It is in a file system of the host's."""
+
+    fs = "tmpfs"
+
+    @classmethod
+    def on(cls, fs):
+        """The same path, with another file system on the host."""
+        if fs == cls.fs:
+            return cls
+        return type(cls.__name__, (cls,), {"fs": fs, "name": f"{cls.name} ({fs})"})
+
     def start(self):
         self.share = self.dir / "share"
-        self.share.mkdir(exist_ok=True)
-        sh("mount", "-t", "tmpfs", "-o", "size=128m", "pvbench", self.share)
-        with open(self.share / "file", "wb") as f:
-            for _ in range(FILE_SIZE >> 20):
-                f.write(b"\xa5" * (1 << 20))
+        self.medium = Medium(self.fs, self.share)
+        self.medium.make()
 
     def device(self):
         """What the guest mounts, a pvlab Share."""
@@ -208,7 +258,7 @@ class SharedFile(IoPath):
 
     def stop(self):
         super().stop()
-        subprocess.run(["umount", "-l", self.share], check=False, timeout=30)
+        self.medium.remove()
 
 
 class Virtiofsd(SharedFile):
@@ -272,7 +322,7 @@ class VhostBlk(IoPath):
             POLL_CPU,
             "--poll-mode",
             "busy",
-            self.env.device,
+            self.disk,
             socket=self.socket,
         )
 
@@ -371,6 +421,40 @@ class PvblkVhostBlk(Pvblk, VhostBlk):
     name = "virtio_pvblk/vhost_blk"
 
 
+class Ext4InGuest(OneFile):
+    """The file system is the guest's, on a disk; mixed into a path to a disk."""
+
+    engine = "libaio"
+
+    @property
+    def disk(self):
+        return self.medium.null.path
+
+    def start(self):
+        """The host makes the file, because writing it in the guest takes long."""
+        self.medium = Medium("ext4", self.dir / "medium")
+        self.medium.make()
+        self.medium.unmount()
+        super().start()
+
+    def target(self, guest):
+        device = super().target(guest)
+        guest.run(f"modprobe ext4; mount -t ext4 {device} /mnt", timeout=60, check=True)
+        return "/mnt/file"
+
+    def stop(self):
+        super().stop()
+        self.medium.remove()
+
+
+class Ext4Iothread(Ext4InGuest, QemuIothread):
+    name = "virtio_blk+ext4/qemu-iothread"
+
+
+class Ext4PvblkVhostBlk(Ext4InGuest, PvblkVhostBlk):
+    name = "virtio_pvblk+ext4/vhost_blk"
+
+
 ALL = (
     QemuIothread,
     StorageDaemon,
@@ -379,6 +463,8 @@ ALL = (
     VhostFs,
     PvfsVirtiofsd,
     PvfsVhostFs,
+    Ext4Iothread,
+    Ext4PvblkVhostBlk,
     VhostBlk,
     PvblkIothread,
     PvblkStorageDaemon,
@@ -386,10 +472,16 @@ ALL = (
 )
 
 
-def choose(patterns):
-    """The paths whose names contain one of the words; all when there is none."""
+def choose(patterns, systems=()):
+    """The paths whose names contain one of the words; all when there is none.  Those to
+    files of the host once for each of SYSTEMS, or on tmpfs."""
     chosen = [p for p in ALL if not patterns or any(word in p.name for word in patterns)]
     if not chosen:
         names = ", ".join(p.name for p in ALL)
         raise ValueError(f"no path matches {' '.join(patterns)}; there are {names}")
-    return chosen
+    unknown = [fs for fs in systems if fs not in SYSTEMS]
+    if unknown:
+        raise ValueError(f"no file system {unknown[0]} here; there are {', '.join(SYSTEMS)}")
+    systems = systems or ("tmpfs",)
+    per_path = ([p.on(fs) for fs in systems] if issubclass(p, SharedFile) else [p] for p in chosen)
+    return [p for ps in per_path for p in ps]

@@ -9,6 +9,7 @@ import unittest
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 from xml.etree import ElementTree
 
@@ -268,6 +269,26 @@ class Choosing(unittest.TestCase):
         names = [p.name for p in paths.choose(["virtio_blk/vhost_blk", "9p"])]
         self.assertEqual(names, ["9p/qemu", "virtio_blk/vhost_blk"])
         self.assertEqual(len(paths.choose([])), len(paths.ALL))
+
+    def test_file_systems_of_the_host(self):
+        chosen = paths.choose(["pvfs/vhost_fs", "pvblk+ext4"], ["ext4", "tmpfs"])
+        self.assertEqual(
+            [p.name for p in chosen],
+            ["pvfs/vhost_fs (ext4)", "pvfs/vhost_fs", "virtio_pvblk+ext4/vhost_blk"],
+        )
+        self.assertEqual([p.fs for p in chosen[:2]], ["ext4", "tmpfs"])
+        self.assertTrue(all(rows.is_ours(p.name) for p in chosen))
+        with self.assertRaises(ValueError):
+            paths.choose([], ["btrfs"])
+
+    def test_a_disk_of_a_file_is_not_the_other_paths_one(self):
+        env = SimpleNamespace(workdir="/none", device=Path("/dev/d"))
+        self.assertEqual(paths.PvblkVhostBlk(env).disk, env.device)
+        one = paths.Ext4PvblkVhostBlk(env)
+        one.medium = SimpleNamespace(null=SimpleNamespace(path=Path("/dev/other")))
+        self.assertEqual(one.disk, Path("/dev/other"))
+        self.assertEqual([one.engine_at(depth) for depth in (1, 32)], ["psync", "libaio"])
+        self.assertEqual(paths.PvblkVhostBlk(env).engine_at(1), "io_uring")
 
 
 class Fio(unittest.TestCase):
