@@ -331,7 +331,7 @@ static struct file *vhfs_open_tmpfile(struct vhfs_req *req)
 	if (!r) {
 		file = kernel_tmpfile_open(vhfs_idmap(req->ex), &dir,
 					   S_IFREG | (arg->mode & S_IALLUGO),
-					   vhfs_open_flags(arg->flags) |
+					   vhfs_open_flags(req->ex, arg->flags) |
 						   (arg->flags & O_EXCL),
 					   current_cred());
 		vhfs_umask_end(umask);

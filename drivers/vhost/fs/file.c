@@ -19,10 +19,16 @@
 
 /**
  * vhfs_open_flags - what the host's file is opened with
+ * @ex: the export
  * @flags: from the guest
+ *
+ * A guest that writes back reads the rest of a page before it changes a part of it, by the
+ * handle that it writes with.
  */
-int vhfs_open_flags(u32 flags)
+int vhfs_open_flags(const struct vhfs_export *ex, u32 flags)
 {
+	if (vhfs_writes_back(ex) && (flags & O_ACCMODE) == O_WRONLY)
+		flags = O_RDWR;
 	return (flags & O_ACCMODE) | O_LARGEFILE;
 }
 
@@ -52,11 +58,13 @@ static int vhfs_may_open(struct vhfs_req *req, const struct path *path,
 {
 	struct inode *inode = d_inode(path->dentry);
 	struct mnt_idmap *idmap = mnt_idmap(path->mnt);
-	int mask = ACC_MODE(flags);
+	int mask;
 
 	/* 3 asks for neither, and means something to a few drivers only. */
 	if ((flags & O_ACCMODE) == O_ACCMODE)
 		return -EINVAL;
+	/* The handle can do no more than the export's rights allow. */
+	mask = ACC_MODE(vhfs_open_flags(req->ex, flags));
 	if (flags & O_TRUNC)
 		mask |= MAY_WRITE;
 	if (S_ISDIR(inode->i_mode))
@@ -69,8 +77,9 @@ static int vhfs_may_open(struct vhfs_req *req, const struct path *path,
 		return -ENXIO;
 	if (mask & MAY_WRITE && vhfs_read_only(req->ex))
 		return -EROFS;
+	/* Pages that are written back begin before the end. */
 	if (IS_APPEND(inode) && mask & MAY_WRITE &&
-	    (!(flags & O_APPEND) || flags & O_TRUNC))
+	    (!(flags & O_APPEND) || flags & O_TRUNC || vhfs_writes_back(req->ex)))
 		return -EPERM;
 	return inode_permission(idmap, inode, mask);
 }
@@ -106,7 +115,7 @@ static struct file *vhfs_open_path(struct vhfs_req *req,
 	r = made ? 0 : vhfs_may_open(req, path, flags);
 	if (r)
 		return ERR_PTR(r);
-	file = dentry_open(path, vhfs_open_flags(flags), current_cred());
+	file = dentry_open(path, vhfs_open_flags(req->ex, flags), current_cred());
 	if (IS_ERR(file) || made || !(flags & O_TRUNC))
 		return file;
 	r = vhfs_open_trunc(req, file);
@@ -244,6 +253,12 @@ int vhfs_lseek(struct vhfs_req *req)
 	struct vhfs_handle *handle;
 	loff_t r = -EINVAL;
 
+	/*
+	 * Guests do not write back first, and would take for holes what is not written yet.
+	 * After this they answer themselves: all is data.
+	 */
+	if (vhfs_writes_back(req->ex))
+		return -ENOSYS;
 	if (arg->whence != SEEK_DATA && arg->whence != SEEK_HOLE)
 		return -EINVAL;
 	handle = vhfs_handle_get(req, arg->fh);

@@ -319,6 +319,15 @@ static inline bool vhfs_read_only(const struct vhfs_export *ex)
 }
 
 /*
+ * The guest writes its page cache back later.  Until then only the guest knows the size, the
+ * times and the data of a file.
+ */
+static inline bool vhfs_writes_back(const struct vhfs_export *ex)
+{
+	return ex->session.flags & FUSE_WRITEBACK_CACHE;
+}
+
+/*
  * Will it take long to let go of what the file holds?  Only a worker should.  It may have
  * blocks and pages beyond its size.
  */
@@ -462,7 +471,7 @@ int vhfs_readlink(struct vhfs_req *req);
 int vhfs_syncfs(struct vhfs_req *req);
 
 /* file.c */
-int vhfs_open_flags(u32 flags);
+int vhfs_open_flags(const struct vhfs_export *ex, u32 flags);
 u32 vhfs_fopen_flags(const struct vhfs_export *ex, const struct inode *inode);
 int vhfs_open_node(struct vhfs_req *req, struct vhfs_handle *handle,
 		   const struct path *path, u32 flags, bool made,

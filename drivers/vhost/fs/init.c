@@ -32,8 +32,12 @@ static u64 vhfs_offered(const struct fuse_init_in *arg)
 static u64 vhfs_negotiate(const struct vhfs_export *ex,
 			  const struct fuse_init_in *arg)
 {
-	u64 flags = vhfs_offered(arg) & SESSION_FLAGS;
+	u64 served = SESSION_FLAGS;
+	u64 flags;
 
+	if (ex->cfg.flags & VHOST_FS_EXPORT_WRITEBACK)
+		served |= FUSE_WRITEBACK_CACHE;
+	flags = vhfs_offered(arg) & served;
 	if (ex->cfg.flags & VHOST_FS_EXPORT_LOCAL_LOCKS)
 		flags &= ~(FUSE_POSIX_LOCKS | FUSE_FLOCK_LOCKS);
 	if (ex->cfg.flags & VHOST_FS_EXPORT_NO_ACL ||

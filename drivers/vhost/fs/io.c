@@ -240,13 +240,16 @@ int vhfs_read(struct vhfs_req *req)
 
 /*
  * O_APPEND is where the end is on the host, which may be elsewhere than the guest
- * thinks; but not for pages of the guest's cache, which have their place.
+ * thinks; but not for pages of the guest's cache, which have their place.  A guest that writes
+ * back knows the end better than the host, whatever it writes.
  */
-static int vhfs_write_flags(const struct fuse_write_in *arg)
+static int vhfs_write_flags(const struct vhfs_req *req)
 {
+	const struct fuse_write_in *arg = vhfs_args(req, struct fuse_write_in);
 	int flags = 0;
 
-	if (arg->flags & O_APPEND && !(arg->write_flags & FUSE_WRITE_CACHE))
+	if (arg->flags & O_APPEND && !(arg->write_flags & FUSE_WRITE_CACHE) &&
+	    !vhfs_writes_back(req->ex))
 		flags |= IOCB_APPEND;
 	if (arg->flags & O_DSYNC)
 		flags |= IOCB_DSYNC;
@@ -265,7 +268,7 @@ static int vhfs_do_write(struct vhfs_req *req, struct vhfs_handle *handle)
 
 	init_sync_kiocb(&iocb, file);
 	iocb.ki_pos = arg->offset;
-	iocb.ki_flags |= vhfs_write_flags(arg) | IOCB_WRITE;
+	iocb.ki_flags |= vhfs_write_flags(req) | IOCB_WRITE;
 	if (IS_APPEND(file_inode(file)) && !(iocb.ki_flags & IOCB_APPEND))
 		return -EPERM;
 	if (arg->flags & O_DIRECT && vhfs_is_aligned_for_direct(file, iocb.ki_pos, &iter))

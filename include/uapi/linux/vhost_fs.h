@@ -36,6 +36,11 @@
 #define VHOST_FS_EXPORT_LOCAL_LOCKS	(1U << 5)
 /* no POSIX ACLs */
 #define VHOST_FS_EXPORT_NO_ACL		(1U << 6)
+/*
+ * the guest may write its page cache back later, and keeps times and sizes itself: only the
+ * guest uses the directory, because others would see, and overwrite, what is old
+ */
+#define VHOST_FS_EXPORT_WRITEBACK	(1U << 7)
 
 /* How long the device lets a guest keep file data in its page cache. */
 enum vhost_fs_cache {

@@ -99,6 +99,11 @@ pub struct FsArgs {
     #[arg(long, value_enum, default_value = "auto", value_name = "POLICY")]
     pub cache: Cache,
 
+    /// Let the guest keep what it writes in its page cache, and write it back later: for a
+    /// directory that only this guest uses. What the guest has not synced goes with the guest
+    #[arg(long)]
+    pub writeback: bool,
+
     /// How long the guest may believe a name, in ms [default: the cache policy's]
     #[arg(long, value_name = "MS")]
     pub entry_timeout: Option<u32>,
@@ -156,8 +161,8 @@ pub struct FsArgs {
     #[allow(missing_docs)]
     pub poll: PollArgs,
 
-    /// Options of older virtiofsd programs: source=, cache=, [no_]xattr, [no_]posix_acl,
-    /// [no_]posix_lock, [no_]flock, sandbox=
+    /// Options of older virtiofsd programs: source=, cache=, [no_]writeback, [no_]xattr,
+    /// [no_]posix_acl, [no_]posix_lock, [no_]flock, sandbox=
     #[arg(short = 'o', value_name = "OPTION[,OPTION...]")]
     pub compat: Vec<String>,
 
@@ -201,6 +206,7 @@ impl Share {
 struct Choices {
     path: Option<PathBuf>,
     cache: Cache,
+    writeback: bool,
     xattr: bool,
     acl: bool,
     /// Locks that the host sees: POSIX, flock.
@@ -215,6 +221,8 @@ impl Choices {
                 self.cache = Cache::from_str(policy, false)
                     .map_err(|_| format!("-o cache cannot be '{policy}'"))?;
             }
+            ("writeback", "") => self.writeback = true,
+            ("no_writeback", "") => self.writeback = false,
             ("xattr", "") => self.xattr = true,
             ("no_xattr", "") => self.xattr = false,
             ("posix_acl", "") => self.acl = true,
@@ -236,6 +244,7 @@ impl FsArgs {
         let mut chosen = Choices {
             path: self.shared_dir.clone(),
             cache: self.cache,
+            writeback: self.writeback,
             xattr: self.xattr,
             acl: self.posix_acl,
             locks: [!self.local_locks; 2],
@@ -283,6 +292,7 @@ impl FsArgs {
                 | flag(!xattr, uapi::FS_EXPORT_NO_XATTR)
                 | flag(!chosen.acl, uapi::FS_EXPORT_NO_ACL)
                 | flag(!posix, uapi::FS_EXPORT_LOCAL_LOCKS)
+                | flag(chosen.writeback, uapi::FS_EXPORT_WRITEBACK)
                 | privileged,
             cache,
             squash: (uid, gid),
@@ -332,10 +342,10 @@ mod tests {
     fn options_reach_the_kernel() {
         let all = "--shared-dir=/d --readonly --cache=never --xattr --posix-acl --local-locks \
                    --privileged-xattr=map --squash=7:8 --max-nodes=1 --max-handles=2 \
-                   --max-locks=3 --attr-timeout=9";
+                   --max-locks=3 --attr-timeout=9 --writeback";
         let words: Vec<&str> = all.split(' ').collect();
         let o = share(&words).unwrap().options;
-        let bits = [0, 1, 3, 5].map(|bit| 1 << bit);
+        let bits = [0, 1, 3, 5, 7].map(|bit| 1 << bit);
         assert_eq!(o.flags, bits.iter().sum::<u32>());
         assert_eq!((o.cache, o.squash), (uapi::FS_CACHE_NONE, (7, 8)));
         assert_eq!((o.entry_timeout, o.attr_timeout), (0, 9));
@@ -356,6 +366,8 @@ mod tests {
         assert_eq!(one.options.flags, uapi::FS_EXPORT_NO_ACL);
         let local = share(&["-o", "source=/d", "-o", "no_flock,no_posix_lock"]).unwrap();
         assert_eq!(local.options.flags, BARE | uapi::FS_EXPORT_LOCAL_LOCKS);
+        let late = share(&["-o", "source=/d,writeback"]).unwrap();
+        assert_eq!(late.options.flags, BARE | uapi::FS_EXPORT_WRITEBACK);
     }
 
     #[test]

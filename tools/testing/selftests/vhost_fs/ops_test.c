@@ -780,6 +780,78 @@ static void a_session_ends_and_another_begins(void)
 	end(f);
 }
 
+/* An export whose owner says that only this guest uses it, and a guest that writes back. */
+static struct fs *begin_writing_back(void)
+{
+	struct vhost_fs_export exclusive = { .flags = VHOST_FS_EXPORT_WRITEBACK };
+	struct fuse_init_out out;
+	static struct fs f;
+
+	fs_make_dir(&f, FS_KIND);
+	fs_open_cold(&f, &exclusive);
+	EXPECT_EQ(fs_init(&f, FUSE_MAX_PAGES, &out), 0);
+	EXPECT_EQ(out.flags, FUSE_MAX_PAGES);
+	EXPECT_EQ(fs_init(&f, FUSE_MAX_PAGES | FUSE_WRITEBACK_CACHE, &out), 0);
+	EXPECT_EQ(out.flags, FUSE_MAX_PAGES | FUSE_WRITEBACK_CACHE);
+	return &f;
+}
+
+static void who_writes_back_reads_what_it_opened_to_write(void)
+{
+	struct fs *f = begin_writing_back();
+	struct fuse_entry_out e;
+	char buf[8];
+	u64 node, fh;
+
+	fs_host_write(f, "one", "hello", 5);
+	node = fs_node(f, "one");
+	EXPECT_EQ(fs_open_node(f, node, O_WRONLY, &fh), 0);
+	EXPECT_EQ(fs_read(f, node, fh, 0, 8, buf), 5);
+	EXPECT(!memcmp(buf, "hello", 5));
+	EXPECT_EQ(fs_create(f, ROOT, "two", O_WRONLY | O_EXCL, 0600, &e, &fh), 0);
+	EXPECT_EQ(fs_write(f, e.nodeid, fh, 0, "new", 3), 3);
+	EXPECT_EQ(fs_read(f, e.nodeid, fh, 0, 8, buf), 3);
+	end(f);
+}
+
+static void who_writes_back_says_where_the_end_is(void)
+{
+	struct fs *f = begin_writing_back();
+	struct fuse_lseek_in seek = { .whence = SEEK_DATA };
+	u64 node, fh;
+
+	fs_host_write(f, "one", "", 0);
+	node = fs_node(f, "one");
+	EXPECT_EQ(fs_open_node(f, node, O_WRONLY | O_APPEND, &fh), 0);
+	/* The end first, then the page of the cache that lies before it. */
+	EXPECT_EQ(fs_write_flags(f, node, fh, 3, "end", 3, O_APPEND, 0), 3);
+	EXPECT_EQ(fs_write_flags(f, node, fh, 0, "the", 3, 0, FUSE_WRITE_CACHE), 3);
+	EXPECT(fs_host_is(f, "one", "theend", 6));
+	/* Nor does the host know which data there will be. */
+	seek.fh = fh;
+	EXPECT_EQ(fs_call(f, FUSE_LSEEK, node, &seek, sizeof(seek), 8), -ENOSYS);
+	end(f);
+}
+
+static void who_writes_back_keeps_the_times(void)
+{
+	struct fs *f = begin_writing_back();
+	struct fuse_setattr_in set = {
+		.valid = FATTR_MTIME | FATTR_CTIME | FATTR_FH, .mtime = 1000000000, .ctime = 1,
+	};
+	struct fuse_attr attr;
+	u64 node;
+
+	fs_host_write(f, "one", "", 0);
+	node = fs_node(f, "one");
+	EXPECT_EQ(fs_open_node(f, node, O_WRONLY, (u64 *)&set.fh), 0);
+	EXPECT_EQ(fs_write_flags(f, node, set.fh, 0, "x", 1, 0, FUSE_WRITE_CACHE), 1);
+	EXPECT_EQ(fs_setattr(f, node, &set), 0);
+	EXPECT_EQ(fs_getattr(f, node, &attr), 0);
+	EXPECT_EQ(attr.mtime, 1000000000);
+	end(f);
+}
+
 static const struct ktap_test tests[] = {
 	{ "init_negotiates", init_negotiates },
 	{ "lookup_finds_and_forget_forgets", lookup_finds_and_forget_forgets },
@@ -814,6 +886,11 @@ static const struct ktap_test tests[] = {
 	  the_umask_is_the_callers_and_an_acl_goes_before_it },
 	{ "a_session_ends_and_another_begins",
 	  a_session_ends_and_another_begins },
+	{ "who_writes_back_reads_what_it_opened_to_write",
+	  who_writes_back_reads_what_it_opened_to_write },
+	{ "who_writes_back_says_where_the_end_is",
+	  who_writes_back_says_where_the_end_is },
+	{ "who_writes_back_keeps_the_times", who_writes_back_keeps_the_times },
 };
 
 int main(int argc, char **argv)

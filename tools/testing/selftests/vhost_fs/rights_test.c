@@ -170,6 +170,32 @@ static void squashed_all_are_one_user(void)
 	fs_close(&f);
 }
 
+/* The handle is for reading, too, and lets no one read what he may not. */
+static void writing_back_gives_no_right_to_read(void)
+{
+	struct vhost_fs_export squash = {
+		.flags = VHOST_FS_EXPORT_SQUASH | VHOST_FS_EXPORT_WRITEBACK,
+		.squash_uid = 1000, .squash_gid = 1000,
+	};
+	struct fuse_setattr_in times = { .valid = FATTR_MTIME | FATTR_CTIME | FATTR_FH };
+	struct fs f;
+	u64 node;
+
+	begin(&f, &squash);
+	fs_host_write(&f, "drop", "x", 1);
+	EXPECT(!chmod(fs_path(&f, "drop"), 0622));
+	node = fs_node(&f, "drop");
+	EXPECT_EQ(fs_open_node(&f, node, O_WRONLY, NULL), -EACCES);
+	/* Nor to set times, and that is no error where they follow a write. */
+	EXPECT(!chmod(fs_path(&f, "drop"), 0666));
+	EXPECT_EQ(fs_open_node(&f, node, O_WRONLY, (u64 *)&times.fh), 0);
+	EXPECT_EQ(fs_setattr(&f, node, &times), 0);
+	EXPECT(host_stat(&f, "drop").st_mtime);
+	times.valid = FATTR_MTIME | FATTR_CTIME;
+	EXPECT_EQ(fs_setattr(&f, node, &times), -EPERM);
+	fs_close(&f);
+}
+
 static void privileged_attributes_go_by_policy(void)
 {
 	struct vhost_fs_export map = { .flags = VHOST_FS_EXPORT_MAP_XATTR };
@@ -250,6 +276,7 @@ static const struct ktap_test tests[] = {
 	{ "a_read_only_export_is_not_changed",
 	  a_read_only_export_is_not_changed },
 	{ "squashed_all_are_one_user", squashed_all_are_one_user },
+	{ "writing_back_gives_no_right_to_read", writing_back_gives_no_right_to_read },
 	{ "privileged_attributes_go_by_policy",
 	  privileged_attributes_go_by_policy },
 	{ "exports_that_make_no_sense_are_refused",
