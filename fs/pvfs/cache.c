@@ -1,15 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Which file data the core keeps in this guest.
+ * Which file data the core keeps in this guest, and for how long it believes names and
+ * attributes.
  *
- * The core decides by what the server says in its replies to INIT and OPEN, and
- * those pass through here.  With cache=none every file is opened for direct I/O, with
- * writes in parallel, and the core is told that shared mappings of such files work
- * all the same: they go through the page cache, which the core writes back and drops
- * as reads and writes of the same file come by.  Names and attributes are not
- * touched: the server says for how long they hold.
+ * The core decides by what the server says in its replies, and those pass through here.
+ *
+ * With cache=none every file is opened for direct I/O, with writes in parallel, and the core is
+ * told that shared mappings of such files work all the same: they go through the page cache,
+ * which the core writes back and drops as reads and writes of the same file come by, and writes
+ * back when the mapping or the file is closed.  Names and attributes are not touched: the server
+ * says for how long they hold.  (There is no cache=mmap, because that is what it would be.)
+ *
+ * With cache=always only this guest uses the directory, so what it knows stays true.  Files and
+ * directories keep their pages from open to open, names and attributes hold for a day, and a
+ * changed mtime, which can only be this guest's own, drops nothing.  If the server agrees, the
+ * core keeps what is written, too, and writes it back later.  The server has to agree, because
+ * the core then reads through handles that were opened to write, and says itself where the end
+ * of a file is.  Else it writes through.
  */
 #include "pvfs.h"
+
+#include <linux/highmem.h>
+
+/* For how long names and attributes hold with cache=always, in seconds. */
+#define PVFS_ALWAYS	(24 * 60 * 60)
+
+static const char *const pvfs_cache_names[] = {
+	[PVFS_CACHE_NONE] = "none",
+	[PVFS_CACHE_AUTO] = "auto",
+	[PVFS_CACHE_ALWAYS] = "always",
+};
+
+/**
+ * pvfs_cache_name - a mode as the mount option has it
+ * @cache: the mode
+ */
+const char *pvfs_cache_name(enum pvfs_cache cache)
+{
+	return pvfs_cache_names[cache];
+}
 
 /**
  * pvfs_cache_ask - change what a request offers to the server
@@ -21,19 +50,20 @@ void pvfs_cache_ask(struct pvfs_dev *dev, struct fuse_req *req, void *args)
 {
 	struct fuse_init_in *init = args;
 
-	if (likely(req->args->opcode != FUSE_INIT) || dev->cache != PVFS_CACHE_NONE)
+	if (likely(req->args->opcode != FUSE_INIT))
 		return;
 	/* Without opening files the core would keep their data. */
-	init->flags &= ~(FUSE_NO_OPEN_SUPPORT | FUSE_WRITEBACK_CACHE);
+	if (dev->cache == PVFS_CACHE_NONE)
+		init->flags &= ~(FUSE_NO_OPEN_SUPPORT | FUSE_WRITEBACK_CACHE);
 }
 
-static void pvfs_cache_open(struct fuse_open_out *open)
+static void pvfs_none_open(struct fuse_open_out *open)
 {
 	open->open_flags |= FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES;
 	open->open_flags &= ~(FOPEN_KEEP_CACHE | FOPEN_PASSTHROUGH);
 }
 
-static void pvfs_cache_init(struct fuse_init_out *init)
+static void pvfs_none_init(struct fuse_init_out *init)
 {
 	/* A server that knows nothing of the second word leaves it undefined. */
 	if (!(init->flags & FUSE_INIT_EXT))
@@ -43,27 +73,149 @@ static void pvfs_cache_init(struct fuse_init_out *init)
 	init->flags &= ~FUSE_WRITEBACK_CACHE;
 }
 
+static void pvfs_none_told(struct fuse_args *args)
+{
+	switch (args->opcode) {
+	case FUSE_OPEN:
+		pvfs_none_open(args->out_args[0].value);
+		break;
+	case FUSE_CREATE:
+	case FUSE_TMPFILE:
+		pvfs_none_open(args->out_args[1].value);
+		break;
+	case FUSE_INIT:
+		pvfs_none_init(args->out_args[0].value);
+		break;
+	}
+}
+
+static void pvfs_always_open(struct fuse_open_out *open)
+{
+	open->open_flags |= FOPEN_KEEP_CACHE;
+	open->open_flags &= ~(FOPEN_DIRECT_IO | FOPEN_PASSTHROUGH);
+}
+
+static void pvfs_always_opendir(struct fuse_open_out *open)
+{
+	open->open_flags |= FOPEN_KEEP_CACHE | FOPEN_CACHE_DIR;
+}
+
+static void pvfs_always_entry(struct fuse_entry_out *entry)
+{
+	/* A name without a file: the server says for how long there is none. */
+	if (!entry->nodeid)
+		return;
+	entry->entry_valid = PVFS_ALWAYS;
+	entry->attr_valid = PVFS_ALWAYS;
+}
+
+static void pvfs_always_attr(struct fuse_attr_out *attr)
+{
+	attr->attr_valid = PVFS_ALWAYS;
+}
+
+static void pvfs_always_statx(struct fuse_statx_out *statx)
+{
+	statx->attr_valid = PVFS_ALWAYS;
+}
+
+/*
+ * READDIRPLUS has an entry before each name.  The device can still write to the page: each
+ * length is read once, and bounded by what is left of the page.
+ */
+static void pvfs_always_entries(struct fuse_args *args)
+{
+	struct fuse_args_pages *ap = container_of(args, typeof(*ap), args);
+	size_t left = min_t(size_t, args->out_args[0].size, PAGE_SIZE);
+	struct fuse_direntplus *entry;
+	size_t len;
+	void *at;
+
+	/* As the core has it in 6.12.  Elsewhere the server's times hold. */
+	if (!ap->uses_folios || ap->folio_descs[0].offset)
+		return;
+	at = kmap_local_folio(ap->folios[0], 0);
+	entry = at;
+	while (left >= FUSE_NAME_OFFSET_DIRENTPLUS) {
+		len = FUSE_DIRENT_ALIGN(FUSE_NAME_OFFSET_DIRENTPLUS +
+					(size_t)READ_ONCE(entry->dirent.namelen));
+		if (len > left)
+			break;
+		pvfs_always_entry(&entry->entry_out);
+		entry = (void *)entry + len;
+		left -= len;
+	}
+	kunmap_local(at);
+}
+
+static void pvfs_always_init(struct fuse_init_out *init)
+{
+	init->flags &= ~FUSE_AUTO_INVAL_DATA;
+	init->flags |= FUSE_EXPLICIT_INVAL_DATA;
+}
+
+static void pvfs_always_told(struct fuse_args *args)
+{
+	switch (args->opcode) {
+	case FUSE_OPEN:
+		pvfs_always_open(args->out_args[0].value);
+		break;
+	case FUSE_OPENDIR:
+		pvfs_always_opendir(args->out_args[0].value);
+		break;
+	case FUSE_CREATE:
+	case FUSE_TMPFILE:
+		pvfs_always_open(args->out_args[1].value);
+		fallthrough;
+	case FUSE_LOOKUP:
+	case FUSE_MKNOD:
+	case FUSE_MKDIR:
+	case FUSE_SYMLINK:
+	case FUSE_LINK:
+		pvfs_always_entry(args->out_args[0].value);
+		break;
+	case FUSE_READDIRPLUS:
+		pvfs_always_entries(args);
+		break;
+	case FUSE_GETATTR:
+	case FUSE_SETATTR:
+		pvfs_always_attr(args->out_args[0].value);
+		break;
+	case FUSE_STATX:
+		pvfs_always_statx(args->out_args[0].value);
+		break;
+	case FUSE_INIT:
+		pvfs_always_init(args->out_args[0].value);
+		break;
+	}
+}
+
+static void pvfs_note_writeback(struct pvfs_dev *dev, const struct fuse_init_out *init)
+{
+	WRITE_ONCE(dev->writeback, init->flags & FUSE_WRITEBACK_CACHE);
+}
+
 /**
  * pvfs_cache_told - change what a server's reply says to the core
  * @dev: the device
- * @req: the request, without error
+ * @req: the request, with its result
  */
 void pvfs_cache_told(struct pvfs_dev *dev, struct fuse_req *req)
 {
 	struct fuse_args *args = req->args;
 
-	if (dev->cache != PVFS_CACHE_NONE)
+	/*
+	 * The core asks without writing back, and would take for a hole what the server does not
+	 * have yet.  After this error it takes all of a file for data.
+	 */
+	if (args->opcode == FUSE_LSEEK && dev->writeback)
+		req->out.h.error = -ENOSYS;
+	if (req->out.h.error)
 		return;
-	switch (args->opcode) {
-	case FUSE_OPEN:
-		pvfs_cache_open(args->out_args[0].value);
-		break;
-	case FUSE_CREATE:
-	case FUSE_TMPFILE:
-		pvfs_cache_open(args->out_args[1].value);
-		break;
-	case FUSE_INIT:
-		pvfs_cache_init(args->out_args[0].value);
-		break;
-	}
+	if (dev->cache == PVFS_CACHE_NONE)
+		pvfs_none_told(args);
+	else if (dev->cache == PVFS_CACHE_ALWAYS)
+		pvfs_always_told(args);
+	if (args->opcode == FUSE_INIT)
+		pvfs_note_writeback(dev, args->out_args[0].value);
 }

@@ -26,6 +26,7 @@ enum { PVFS_OPT_CACHE, PVFS_OPT_DAX, PVFS_OPT_TIMEOUT };
 static const struct constant_table pvfs_cache_values[] = {
 	{ "none", PVFS_CACHE_NONE },
 	{ "auto", PVFS_CACHE_AUTO },
+	{ "always", PVFS_CACHE_ALWAYS },
 	{}
 };
 
@@ -119,6 +120,7 @@ static int pvfs_fill_super_locked(struct super_block *sb, struct pvfs_context *c
 	if (err)
 		return err;
 	WRITE_ONCE(dev->cache, ctx->cache);
+	WRITE_ONCE(dev->writeback, false);
 	WRITE_ONCE(dev->fc, fm->fc);
 	pvfs_timeout_start(dev, ctx->timeout);
 	fuse_send_init(fm);

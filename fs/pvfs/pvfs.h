@@ -75,6 +75,7 @@ enum pvfs_class {
 enum pvfs_cache {
 	PVFS_CACHE_NONE,	/* file data is not kept in this guest */
 	PVFS_CACHE_AUTO,	/* as the server says with each open */
+	PVFS_CACHE_ALWAYS,	/* only this guest uses the directory */
 };
 
 struct pvfs_dev;
@@ -179,6 +180,7 @@ struct pvfs_dev {
 	struct virtio_device *vdev;	/* NULL once removed */
 	struct fuse_conn *fc;		/* while mounted */
 	enum pvfs_cache cache;		/* of that mount */
+	bool writeback;			/* the server has agreed that the core writes back */
 	unsigned int timeout;		/* of that mount, in seconds; 0: none */
 	struct delayed_work timeout_work;
 	u64 replies;			/* at the last look of timeout.c */
@@ -263,6 +265,7 @@ void pvfs_timeout_stop(struct pvfs_dev *dev);
 /* cache.c: which file data the core keeps */
 void pvfs_cache_ask(struct pvfs_dev *dev, struct fuse_req *req, void *args);
 void pvfs_cache_told(struct pvfs_dev *dev, struct fuse_req *req);
+const char *pvfs_cache_name(enum pvfs_cache cache);
 
 /* sysfs.c */
 extern const struct attribute_group *pvfs_groups[];

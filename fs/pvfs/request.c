@@ -275,8 +275,7 @@ void pvfs_request_reply(struct pvfs_queue *q, struct pvfs_slot *slot, unsigned i
 			pvfs_copy_out(req->args, pvfs_slot_out(slot) + sizeof(oh));
 	}
 	req->out.h = oh;
-	if (!oh.error)
-		pvfs_cache_told(q->dev, req);
+	pvfs_cache_told(q->dev, req);
 }
 
 /* Zero the pages that a read did not fill because the file ended. */

@@ -24,12 +24,22 @@ static DEVICE_ATTR_RO(tag);
 
 static ssize_t cache_show(struct device *d, struct device_attribute *attr, char *buf)
 {
-	static const char *const names[] = { "none", "auto" };
 	struct pvfs_dev *dev = pvfs_of(d);
 
-	return sysfs_emit(buf, "%s\n", READ_ONCE(dev->fc) ? names[READ_ONCE(dev->cache)] : "-");
+	return sysfs_emit(buf, "%s\n",
+			  READ_ONCE(dev->fc) ? pvfs_cache_name(READ_ONCE(dev->cache)) : "-");
 }
 static DEVICE_ATTR_RO(cache);
+
+static ssize_t writeback_show(struct device *d, struct device_attribute *attr, char *buf)
+{
+	struct pvfs_dev *dev = pvfs_of(d);
+
+	if (!READ_ONCE(dev->fc))
+		return sysfs_emit(buf, "-\n");
+	return sysfs_emit(buf, "%u\n", READ_ONCE(dev->writeback));
+}
+static DEVICE_ATTR_RO(writeback);
 
 static ssize_t timeout_show(struct device *d, struct device_attribute *attr, char *buf)
 {
@@ -93,6 +103,7 @@ PVFS_SHOW_HIPRIO(hiprio_kicks, hp->kicks);
 static struct attribute *pvfs_attrs[] = {
 	&dev_attr_tag.attr,
 	&dev_attr_cache.attr,
+	&dev_attr_writeback.attr,
 	&dev_attr_timeout.attr,
 	&dev_attr_requests.attr,
 	&dev_attr_polled.attr,
