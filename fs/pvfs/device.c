@@ -2,8 +2,9 @@
 /*
  * A virtio-fs device comes and goes.
  *
- * Its queues are up from probe to removal, unless the device breaks: then it is
- * reset, everything in flight ends with -EIO, and each later request with -ENOTCONN.
+ * Its queues are up from probe to removal, unless the device is given up, because it breaks or
+ * does not answer: then it is reset, everything in flight ends with -EIO, and each later request
+ * with -ENOTCONN.  Once it is unmounted, the next mount starts it anew.
  * A mount outlives its device; the connection's reference keeps struct pvfs_dev.
  */
 #include "pvfs.h"
@@ -153,8 +154,9 @@ static void pvfs_fail_work(struct work_struct *work)
 
 	mutex_lock(&dev->lock);
 	if (pvfs_dev_live(dev)) {
-		dev_err(&dev->vdev->dev, "the device is given up: all requests fail until pvfs is bound to it anew\n");
+		dev_err(&dev->vdev->dev, "the device is given up: all requests fail until it is unmounted\n");
 		pvfs_stop(dev);
+		dev->given_up = true;
 	}
 	mutex_unlock(&dev->lock);
 }
@@ -250,7 +252,51 @@ static int pvfs_up(struct pvfs_dev *dev)
 	pvfs_hiprio_start(dev);
 	for (i = 0; i < dev->nr_queues; i++)
 		pvfs_queue_start(&dev->queues[i]);
+	dev->given_up = false;
 	return 0;
+}
+
+/* As virtio's core does before it probes: with the reset the device forgot its features. */
+static int pvfs_negotiate(struct virtio_device *vdev)
+{
+	int err;
+
+	virtio_add_status(vdev, VIRTIO_CONFIG_S_ACKNOWLEDGE);
+	virtio_add_status(vdev, VIRTIO_CONFIG_S_DRIVER);
+	err = vdev->config->finalize_features(vdev);
+	if (err || !virtio_has_feature(vdev, VIRTIO_F_VERSION_1))
+		return err;
+	virtio_add_status(vdev, VIRTIO_CONFIG_S_FEATURES_OK);
+	return vdev->config->get_status(vdev) & VIRTIO_CONFIG_S_FEATURES_OK ? 0 : -EIO;
+}
+
+/**
+ * pvfs_dev_revive - start a device anew if it was given up
+ * @dev: the device; dev->lock is held
+ *
+ * Return: 0 if it can be used, -EBUSY if it was given up and is still mounted, another error if
+ * it is gone or does not start.
+ */
+int pvfs_dev_revive(struct pvfs_dev *dev)
+{
+	struct virtio_device *vdev = dev->vdev;
+	int err;
+
+	if (pvfs_dev_live(dev))
+		return 0;
+	/* One that was not given up is about to come, or to go, or did not survive a suspend. */
+	if (!vdev || !dev->given_up || vdev->config->get_status(vdev) == 0xff)
+		return -ENODEV;
+	if (dev->fc)
+		return -EBUSY;
+	pvfs_down(dev);
+	virtio_reset_device(vdev);
+	err = pvfs_negotiate(vdev);
+	if (!err)
+		err = pvfs_up(dev);
+	if (err)
+		dev_err(&vdev->dev, "the device does not start anew (%d)\n", err);
+	return err;
 }
 
 static int pvfs_read_config(struct pvfs_dev *dev)

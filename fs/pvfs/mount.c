@@ -101,6 +101,7 @@ static void pvfs_fuse_defaults(struct fuse_fs_context *fuse)
 	fuse->blksize = 512;
 	fuse->destroy = true;
 	fuse->no_control = true;
+	/* The core's would leave requests in the ring, see umount.c. */
 	fuse->no_force_umount = true;
 	fuse->dax_mode = FUSE_DAX_NEVER;
 }
@@ -119,6 +120,7 @@ static int pvfs_fill_super_locked(struct super_block *sb, struct pvfs_context *c
 	err = fuse_fill_super_common(sb, &ctx->fuse);
 	if (err)
 		return err;
+	pvfs_umount_init(sb, dev);
 	WRITE_ONCE(dev->cache, ctx->cache);
 	WRITE_ONCE(dev->writeback, false);
 	WRITE_ONCE(dev->fc, fm->fc);
@@ -238,15 +240,18 @@ static int pvfs_get_super(struct fs_context *fsc, struct fuse_mount *fm)
  * A device that is being reset is waited for here: once there is a superblock that is not ready,
  * sync(2) would wait for it, too.
  */
-static int pvfs_await_dev(struct pvfs_dev *dev)
+static int pvfs_await_dev(struct fs_context *fsc, struct pvfs_dev *dev)
 {
-	int err = 0;
+	int err;
 
 	if (mutex_lock_interruptible(&dev->lock))
 		return -EINTR;
-	if (!pvfs_dev_live(dev))
-		err = -ENODEV;
+	err = pvfs_dev_revive(dev);
 	mutex_unlock(&dev->lock);
+	if (err == -EBUSY)
+		errorfc(fsc, "%s was given up, and is still mounted: unmount it first", dev->tag);
+	else if (err)
+		errorfc(fsc, "the device of %s is gone, or does not start anew", dev->tag);
 	return err;
 }
 
@@ -263,7 +268,7 @@ static int pvfs_get_tree(struct fs_context *fsc)
 		errorfc(fsc, "no device of pvfs has tag %s, see mount.pvfs", fsc->source);
 		return -ENODEV;
 	}
-	err = pvfs_await_dev(dev);
+	err = pvfs_await_dev(fsc, dev);
 	if (err) {
 		pvfs_dev_put(dev);
 		return err;

@@ -31,6 +31,7 @@
 #ifndef _PVFS_H
 #define _PVFS_H
 
+#include <linux/fs.h>
 #include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
@@ -187,7 +188,9 @@ struct pvfs_dev {
 	bool waited;			/* likewise: a request waited */
 	unsigned int silent;		/* for so many seconds there was no reply to it */
 	bool up;			/* it has virtqueues */
+	bool given_up;			/* it was stopped, and may start anew */
 	struct work_struct fail_work;
+	struct super_operations super_ops;	/* the core's, but for umount -f */
 	unsigned int *map;		/* CPU to index in @queues */
 	unsigned int ring_size;		/* of the smallest request ring */
 	unsigned int nr_queues;
@@ -208,6 +211,7 @@ extern struct virtio_driver pvfs_driver;
 struct pvfs_dev *pvfs_dev_find(const char *tag);
 void pvfs_dev_put(struct pvfs_dev *dev);
 bool pvfs_dev_live(struct pvfs_dev *dev);
+int pvfs_dev_revive(struct pvfs_dev *dev);
 
 /* queue.c: into the ring and out of it */
 void pvfs_queue_init(struct pvfs_queue *q);
@@ -261,6 +265,9 @@ static inline bool pvfs_can_interrupt(const struct fuse_req *req)
 void pvfs_timeout_init(struct pvfs_dev *dev);
 void pvfs_timeout_start(struct pvfs_dev *dev, unsigned int seconds);
 void pvfs_timeout_stop(struct pvfs_dev *dev);
+
+/* umount.c: umount -f */
+void pvfs_umount_init(struct super_block *sb, struct pvfs_dev *dev);
 
 /* cache.c: which file data the core keeps */
 void pvfs_cache_ask(struct pvfs_dev *dev, struct fuse_req *req, void *args);

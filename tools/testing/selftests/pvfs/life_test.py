@@ -6,9 +6,9 @@ import hashlib
 import os
 import signal
 
-from pvfs import FIO, TAG, PvfsCase, Virtiofsd, wait_for
+from pvfs import FIO, TAG, PvfsCase, Virtiofsd, program, wait_for
 from pvlab import ktap
-from server import Liar
+from server import DATA, Liar
 
 # Seconds that a server may be silent.
 LIMIT = 5
@@ -82,6 +82,82 @@ class Locks(PvfsCase):
         self.assertNotEqual(self.ended(), 0)
         self.sh("umount /mnt")
         self.mount()
+
+
+class Silence(PvfsCase):
+    """A server that takes requests and says nothing, and umount -f."""
+
+    vcpus = 2
+    # busybox's tries without force first.
+    overlay = program("umount-now", "/usr/bin/umount")
+    force = "umount-now -f /mnt"
+
+    @classmethod
+    def start_server(cls):
+        server = Liar(cls.directory)
+        cls.addClassCleanup(server.stop)
+        return server
+
+    def tearDown(self):
+        self.server.silent = False
+        self.assertIsNone(self.server.failed)
+
+    def answers(self):
+        self.server.silent = False
+        self.assertEqual(self.sh("cat /mnt/file") + "\n", DATA.decode())
+
+    def again(self):
+        """The server speaks, and the next mount works."""
+        self.server.silent = False
+        self.mount()
+        self.answers()
+
+    def assert_unmounted(self):
+        self.assertEqual(self.sh("grep -c pvfs /proc/mounts || true"), "0")
+
+    def test_requests_in_flight_end(self):
+        self.answers()
+        self.server.silent = True
+        self.start("cat /mnt/file")
+        wait_for(lambda: self.counters()["inflight"], "the server is asked")
+        # Busy until the process has gone.
+        self.sh(f"until {self.force}; do sleep 0.2; done")
+        self.assert_unmounted()
+        self.assertNotEqual(self.ended(), 0)
+        self.assertEqual(self.counters()["inflight"], 0)
+        self.again()
+
+    def test_nothing_in_flight(self):
+        """Nor an answer to INIT, which mount does not wait for."""
+        self.answers()
+        self.server.silent = True
+        for _ in range(2):
+            self.sh(self.force)
+            self.assert_unmounted()
+            self.mount()
+        self.sh(self.force)
+        self.again()
+
+    def test_a_server_that_answers_is_not_given_up(self):
+        self.answers()
+        pid = self.start('sh -c "exec sleep 1000 </mnt/file"')
+        self.sh(f"until readlink /proc/{pid}/fd/0 | grep -q /mnt/file; do sleep 0.1; done")
+        self.assertIn("busy", self.guest.run(self.force).err)
+        self.answers()
+        self.sh(f"kill {pid}")
+        self.ended()
+        self.sh(self.force)
+        self.assert_unmounted()
+        self.mount()
+
+    def test_a_device_given_up_for_its_timeout_is_mounted_again(self):
+        self.sh(f"umount /mnt; mount.pvfs {TAG} /mnt -o timeout={LIMIT}; ls /mnt")
+        self.server.silent = True
+        self.assertNotEqual(self.status("cat /mnt/file"), 0)
+        refused = self.guest.run(f"mkdir -p /mnt2; mount.pvfs {TAG} /mnt2; dmesg")
+        self.assertIn("still mounted", refused.out + refused.err)
+        self.sh("umount /mnt")
+        self.again()
 
 
 class Mounts(PvfsCase):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """A virtio-fs device that lies: a vhost-user back end with one file, whose replies and
-used ring can be made wrong.  A lock of the file is never free, and waiting for it ends
+used ring can be made wrong, or that takes requests and says nothing (`silent`).  A lock of the file is never free, and waiting for it ends
 with the second INTERRUPT: the first is answered by -EAGAIN.
 
 It knows enough of FUSE for `cat` and `stat` of the file.  It signals each reply, wanted
@@ -84,6 +84,7 @@ class Liar(threading.Thread):
         self.memory = Memory()
         self.rings = {}
         self.lie = None
+        self.silent = False
         self.told = 0
         self.waiting = {}
         self.interrupts = 0
@@ -190,6 +191,8 @@ class Liar(threading.Thread):
             head = following
 
     def request(self, ring, head):
+        if self.silent:
+            return
         message, room = self.chain(ring, head)
         _, opcode, unique, nodeid = struct.unpack_from("<IIQQ", message)
         reply = Reply(head, unique)

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * umount -f: a server that does not answer does not keep the mount.
+ *
+ * The rule
+ * --------
+ * Before anything is unmounted, the server is asked for something small, and has
+ * PVFS_FORCE_SECONDS to answer.
+ *
+ * If it answers, this is a plain umount: what is in the page cache is written back, and a
+ * mount whose files are open is busy.  So umount -f loses nothing at a server that works.
+ *
+ * If it does not, the device is given up, as by timeout=: requests in flight end with -EIO, all
+ * later ones with -ENOTCONN, and what was not written back is lost.  Nothing on the way of umount
+ * waits for the server after that.  If files are open, it is busy all the same, but the calls
+ * that waited have ended, so their tasks can go, and the next umount finds the mount free.
+ *
+ * The next mount starts the device anew, see pvfs_dev_revive().  It does not ask whether there is
+ * a server: if that is still silent, the first access waits, and umount -f ends that as well.
+ *
+ * The core's own way, fuse_abort_conn() alone, would not do: requests that the device has would
+ * stay in the ring, because only a reset gets their memory back, and the core gives up servers
+ * that work, too.
+ */
+#include "pvfs.h"
+
+#include <linux/completion.h>
+
+#define PVFS_FORCE_SECONDS	10
+
+struct pvfs_probe {
+	struct fuse_args args;
+	struct fuse_statfs_out out;
+	struct completion answered;
+};
+
+static void pvfs_probe_end(struct fuse_mount *fm, struct fuse_args *args, int error)
+{
+	struct pvfs_probe *probe = container_of(args, struct pvfs_probe, args);
+
+	complete(&probe->answered);
+}
+
+/* In the background, so that it needs neither the answer to INIT nor room in the ring. */
+static int pvfs_probe_send(struct fuse_mount *fm, struct pvfs_probe *probe)
+{
+	probe->args = (struct fuse_args){
+		.opcode = FUSE_STATFS,
+		.nodeid = FUSE_ROOT_ID,
+		.out_numargs = 1,
+		.out_args[0] = { .size = sizeof(probe->out), .value = &probe->out },
+		.force = true,
+		.nocreds = true,
+		.end = pvfs_probe_end,
+	};
+	init_completion(&probe->answered);
+	return fuse_simple_background(fm, &probe->args, GFP_KERNEL);
+}
+
+static void pvfs_umount_begin(struct super_block *sb)
+{
+	struct fuse_mount *fm = get_fuse_mount_super(sb);
+	struct pvfs_dev *dev = fm->fc->iq.priv;
+	struct pvfs_probe probe;
+
+	/* An error: the device has been given up already. */
+	if (pvfs_probe_send(fm, &probe) ||
+	    wait_for_completion_timeout(&probe.answered, PVFS_FORCE_SECONDS * HZ))
+		return;
+	pr_err("pvfs: %s has not answered for %u seconds (umount -f)\n", dev->tag,
+	       PVFS_FORCE_SECONDS);
+	queue_work(pvfs_fail_wq, &dev->fail_work);
+	/* That ends every request, this one as well. */
+	wait_for_completion(&probe.answered);
+	/* The core forgets its own requests at the end of the same work. */
+	flush_work(&dev->fail_work);
+}
+
+/**
+ * pvfs_umount_init - have umount -f go by the rule of this file
+ * @sb: of a mount of the device, as the core has set it up
+ * @dev: the device; dev->lock is held
+ */
+void pvfs_umount_init(struct super_block *sb, struct pvfs_dev *dev)
+{
+	lockdep_assert_held(&dev->lock);
+	dev->super_ops = *sb->s_op;
+	dev->super_ops.umount_begin = pvfs_umount_begin;
+	sb->s_op = &dev->super_ops;
+}
