@@ -119,7 +119,7 @@ def command(target, op, depth, secs, engine="io_uring", warm=1, size="64M", more
         "--disk_util=0",
         "--clat_percentiles=0",
         "--lat_percentiles=1",
-        "--percentile_list=50:99",
+        "--percentile_list=50:99:99.9",
         *more,
     ]
     return _gated(options, warm, secs, note)
@@ -155,6 +155,8 @@ def result(text):
             "mean": round(lat["mean"] / 1e3, 2),
             "p50": round(pct.get(50.0, lat["mean"]) / 1e3, 2),
             "p99": round(pct.get(99.0, lat["max"]) / 1e3, 2),
+            "p99.9": round(pct.get(99.9, lat["max"]) / 1e3, 2),
+            "max": round(lat["max"] / 1e3, 2),
         },
         "runtime_s": job["job_runtime"] / 1e3,
     }

@@ -8,6 +8,7 @@ from pvbench import svg
 from pvbench.rows import (
     COUNTS,
     POLLING_HEADINGS,
+    RESTING_HEADINGS,
     bandwidth,
     caused_per_io,
     groups,
@@ -15,7 +16,9 @@ from pvbench.rows import (
     number,
     per_io,
     polling_cells,
+    polling_loads,
     rested_p50s,
+    resting_cells,
     size_name,
     warning,
 )
@@ -286,11 +289,20 @@ def _modes_section(doc):
 def _polling_section(doc):
     """Who looks for completions in the guest."""
     cards = []
+    charts = []
+    for n, (load, _) in enumerate(polling_loads(doc["rows"][0]) if doc["rows"] else ()):
+
+        def of(value, n=n):
+            return lambda r: value(polling_loads(r)[n][1])
+
+        charts += [
+            (f"VM exits per I/O, {load}", "", of(lambda run: per_io(run, "exits"))),
+            (f"IOPS, {load}", "", of(lambda run: run["iops"])),
+            (f"99% latency, {load}", "µs", of(lambda run: run["lat_us"]["p99"])),
+            (f"Maximum latency, {load}", "µs", of(lambda run: run["lat_us"]["max"])),
+        ]
     for title, sub, value_of in (
-        ("VM exits per I/O", "", lambda r: r["alone"]["exits"] / r["alone"]["ios"]),
-        ("IOPS", "reads one at a time", lambda r: r["alone"]["iops"]),
-        ("IOPS beside a busy task", "on each vCPU", lambda r: r["beside"]["iops"]),
-        ("What the task gets", "% of the vCPUs", lambda r: 100 * r["beside"]["share"]),
+        *charts,
         ("Idle", "exits a second", lambda r: r["idle"]["exits"] / r["idle"]["window_s"]),
         ("Median latency after a rest", "µs", lambda r: statistics.median(rested_p50s(r))),
     ):
@@ -305,10 +317,11 @@ def _polling_section(doc):
             for r in doc["rows"]
         ]
         cards.append(_card(svg.bars(title, items, sub)))
-    table = _table(POLLING_HEADINGS, [polling_cells(r) for r in doc["rows"]])
+    table = _table(POLLING_HEADINGS, [line for r in doc["rows"] for line in polling_cells(r)])
+    table += _table(RESTING_HEADINGS, [resting_cells(r) for r in doc["rows"]])
     return (
         "<h2>Who looks for completions in the guest</h2><p>The candidates on the same disk "
-        "of vhost_blk, 4 KiB random reads, one at a time.</p>"
+        "of vhost_blk, 4 KiB random reads, one at a time where nothing else is said.</p>"
         f'<div class="grid">{"".join(cards)}</div>{table}'
     )
 

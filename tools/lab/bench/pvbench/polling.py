@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
 """Who looks for completions in a guest: the candidates, side by side.
 
-Each serves the same disk of vhost_blk, whose poller is busy.  Four things are
-measured of it: reads one at a time; the same beside a task on each vCPU that
-never sleeps, and what that task gets of the CPU; what the guest costs when it
-has done nothing for a second; and reads with a rest before each.
+Each serves the same disk of vhost_blk, whose poller is busy.  Five things are
+measured of it: reads one at a time; 32 at a time; one at a time beside each kind
+of neighbour, a task on each vCPU, and what that task gets of the CPU; what the guest
+costs when it has done nothing for a second; and reads with a rest before each.
 """
 
 import functools
 import os
 import shutil
+import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from pvbench.paths import NullBlk, PvblkVhostBlk, Unavailable
 from pvbench.session import booted
 
 READ = fio.Op("randread", 4 * fio.KIB)
+DEEP = 32
 REST_US = 250_000
 # In rounds, the candidates by turns: such a read differs more from one minute to the
 # next than from one candidate to the next.
@@ -30,6 +32,7 @@ IDLE_AFTER = 1
 IDLE_SECS = 10
 PARAMETERS = "/sys/module/virtio_pvblk/parameters"
 DRIVERS = "/sys/bus/virtio/drivers"
+NEIGHBOUR = Path(__file__).resolve().parents[1] / "neighbour.c"
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,28 @@ CANDIDATES = (
     Candidate("a SCHED_IDLE thread (adaptive)", mode="adaptive", ours=True),
 )
 
-# Uptime, and the nanoseconds that the burners ran.
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A task that computes for BUSY_US, and sleeps for REST_US."""
+
+    name: str
+    busy_us: int
+    rest_us: int
+
+
+NEIGHBOURS = (
+    Neighbour("computes always", 1000, 0),
+    Neighbour("3 ms of 3.3", 3000, 300),
+    Neighbour("0.3 ms of 0.6", 300, 300),
+)
+
+# Uptime, and the nanoseconds that the neighbours ran.
 NOTE = """\
 #!/bin/sh
 read -r up _ </proc/uptime
 sum=0
-for pid in $(cat /run/burners); do
+for pid in $(cat /run/neighbours); do
 	read -r ns _ </proc/$pid/schedstat
 	sum=$((sum + ns))
 done
@@ -90,12 +109,12 @@ for comm in $(grep -l ^virtio-poll/ /proc/[0-9]*/comm); do
 done
 [ $n -gt 0 ]
 """
-BURN = """\
-: >/run/burners
+COMPUTE = """\
+: >/run/neighbours
 rm -f /run/noted
 for cpu in $(seq 0 {last}); do
-	taskset $(printf %x $((1 << cpu))) sh -c 'while :; do :; done' >/dev/null 2>&1 &
-	echo $! >>/run/burners
+	taskset $(printf %x $((1 << cpu))) neighbour {busy_us} {rest_us} >/dev/null 2>&1 &
+	echo $! >>/run/neighbours
 done
 """
 
@@ -118,10 +137,17 @@ class Target(PvblkVhostBlk):
         """The device; which disk it is changes with its driver."""
         guest.modprobe("virtio_pvblk")
         guest.put("/bin/chrt", Path(shutil.which("chrt")))
+        guest.put("/bin/neighbour", self.neighbour())
         guest.put("/run/note", NOTE.encode())
-        guest.run("chmod 755 /bin/chrt; : >/run/burners", check=True)
+        guest.run("chmod 755 /bin/chrt /bin/neighbour; : >/run/neighbours", check=True)
         found = guest.run("basename $(readlink -f /sys/block/vda/device)", check=True)
         return found.out.strip()
+
+    def neighbour(self):
+        """The program, built for any guest."""
+        built = Path(self.env.workdir) / "neighbour"
+        subprocess.run(["gcc", "-static", "-O2", "-o", built, NEIGHBOUR], check=True)
+        return built
 
 
 def choose(guest, device, candidate):
@@ -148,44 +174,63 @@ class Trial:
         self.guest, self.vcpus = session.guest, session.path.vcpus
         self.disk = choose(session.guest, session.target, candidate)
 
-    def read(self, secs, more=(), **kw):
+    def read(self, secs, depth=1, more=(), **kw):
         more = [*(["--hipri=1"] if self.candidate.iopoll else []), *more]
-        return self.session.fio(self.disk, READ, 1, secs, more=more, **kw)
+        return self.session.fio(self.disk, READ, depth, secs, more=more, **kw)
 
-    def beside(self):
-        """Reads beside a task on each vCPU that never sleeps, and its share of them."""
-        self.guest.run(BURN.format(last=self.vcpus - 1), check=True)
+    def beside(self, neighbour):
+        """Reads beside a task on each vCPU, and its share of them.
+
+        Then the same guest without reads, for what they caused.
+        """
+        words = {"busy_us": neighbour.busy_us, "rest_us": neighbour.rest_us}
+        self.guest.run(COMPUTE.format(**words, last=self.vcpus - 1), check=True)
         try:
             row = self.read(self.secs, note="sh /run/note")
             noted = self.guest.run("cat /run/noted", check=True).out
+            without = self.without(self.secs)
         finally:
-            self.guest.run("kill -9 $(cat /run/burners); : >/run/burners")
-        return {**row, "share": share(noted, self.vcpus)}
+            self.guest.run("kill -9 $(cat /run/neighbours); : >/run/neighbours")
+        return {**with_baseline(row, without), "share": share(noted, self.vcpus)}
 
-    def idle(self):
-        self.guest.run(f"sleep {IDLE_AFTER}", check=True)
-        result, counts, took = self.session.counted(fio.idle_command(IDLE_SECS, False), IDLE_SECS)
+    def without(self, secs):
+        """The guest for as long, without reads."""
+        result, counts, took = self.session.counted(fio.idle_command(secs, False), secs)
         if result.status:
             raise RuntimeError(f"the idle guest's sleep ended with {result.status}")
         return {**counts, "window_s": round(took, 3)}
 
+    def idle(self):
+        self.guest.run(f"sleep {IDLE_AFTER}", check=True)
+        return self.without(IDLE_SECS)
+
     def row(self):
+        alone, deep = self.read(self.secs), self.read(self.secs, DEEP)
+        beside = {n.name: self.beside(n) for n in NEIGHBOURS}
+        idle = self.idle()
         return {
             "who": self.candidate.name,
             "ours": self.candidate.ours,
             "vcpus": self.vcpus,
-            "alone": self.read(self.secs),
-            "beside": self.beside(),
-            "idle": self.idle(),
+            "alone": with_baseline(alone, idle),
+            "deep": with_baseline(deep, idle),
+            "beside": beside,
+            "idle": idle,
             "rested": [],
         }
 
     def rested(self):
-        return self.read(REST_SECS, [f"--thinktime={REST_US}"])
+        return self.read(REST_SECS, more=[f"--thinktime={REST_US}"])
+
+
+def with_baseline(row, without):
+    """ROW with the exits of the same guest WITHOUT reads, as if for the same time."""
+    scale = row["window_s"] / without["window_s"]
+    return {**row, "exits_idle": round(without["exits"] * scale)}
 
 
 def share(noted, vcpus):
-    """What the burners got of the vCPUs between the two notes: 1 is all of them."""
+    """What the neighbours got of the vCPUs between the two notes: 1 is all of them."""
     (up0, ns0), (up1, ns1) = (map(float, line.split()) for line in noted.strip().splitlines()[-2:])
     return (ns1 - ns0) / 1e9 / (up1 - up0) / vcpus
 
@@ -225,15 +270,22 @@ def measure_guest(env, vcpus, idle_loop, todo, rows, secs, kernel, say):
 
 
 def brief(row):
-    alone, beside = row["alone"], row["beside"]
-    return (
-        f"{alone['exits'] / alone['ios']:.2f} exits per I/O, {alone['iops']:.0f} IOPS; "
-        f"beside a busy task {beside['iops']:.0f} IOPS, and {beside['share']:.0%} for the task"
-    )
+    said = [f"{row['alone']['iops']:.0f} IOPS"]
+    said += [f"{run['iops']:.0f} beside one that {name}" for name, run in row["beside"].items()]
+    return f"{row['alone']['exits'] / row['alone']['ios']:.2f} exits per I/O; {', '.join(said)}"
+
+
+def chosen(words):
+    """The candidates whose names contain one of WORDS; all, if there are none."""
+    found = [c for c in CANDIDATES if not words or any(w in c.name for w in words)]
+    if not found:
+        raise Unavailable(f"no candidate's name contains {' or '.join(words)}")
+    return found
 
 
 def measure(env, secs, emit, say):
-    """All rows; how many guests failed."""
+    """All rows, of the candidates that WHO names; how many guests failed."""
+    candidates = chosen(fio.split_list(os.environ.get("WHO")))
     guests = list(boots(os.cpu_count()))
     if not guests:
         raise Unavailable("the poller needs a CPU besides the guest's")
@@ -241,7 +293,9 @@ def measure(env, secs, emit, say):
     with NullBlk() as null, Kernel() as kernel:
         env.device = null.path
         for vcpus, idle_loop in guests:
-            here = [c for c in CANDIDATES if c.idle_loop == idle_loop]
+            here = [c for c in candidates if c.idle_loop == idle_loop]
+            if not here:
+                continue
             todo = [(c, what) for what in ["row", *["rested"] * REST_ROUNDS] for c in here]
             rows = {}
             work = functools.partial(

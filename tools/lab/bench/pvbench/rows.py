@@ -79,39 +79,61 @@ def warning(machine):
     )
 
 
-# Of polling.json, a line for each who may look for completions.
+# Of polling.json: a line for each who may look for completions, and each load.
 POLLING_HEADINGS = (
     "who looks",
     "vCPUs",
+    "load",
     "exits per I/O",
+    "caused",
     "interrupts per I/O",
     "IOPS",
     "p50 µs",
-    "beside a busy task: IOPS",
-    "beside it: exits per I/O",
-    "beside it: interrupts per I/O",
-    "its share",
+    "p99",
+    "p99.9",
+    "max",
+    "neighbour's share",
+)
+# And a line for each who may, when there is little to do.
+RESTING_HEADINGS = (
+    "who looks",
+    "vCPUs",
     "idle: exits a second",
     "idle: % of a CPU",
     "rested: p50 µs",
 )
 
 
+def polling_loads(row):
+    """[(what else there is, its reads)] of a row of polling.json, see polling.py."""
+    loads = [("alone", row["alone"]), ("alone, 32 at a time", row["deep"])]
+    return loads + [(f"beside: {name}", run) for name, run in row["beside"].items()]
+
+
 def polling_cells(row):
-    """A row of polling.json as text, see polling.py."""
-    alone, beside, idle = (row[k] for k in ("alone", "beside", "idle"))
-    rested = rested_p50s(row)
+    """A row of polling.json as lines of text."""
+    return [
+        (
+            row["who"],
+            str(row["vcpus"]),
+            load,
+            number(per_io(run, "exits")),
+            number(caused_per_io(run, "exits")),
+            number(per_io(run, "irqs")),
+            f"{run['iops']:,.0f}",
+            *(f"{run['lat_us'][k]:,.0f}" for k in ("p50", "p99", "p99.9", "max")),
+            f"{run['share']:.0%}" if "share" in run else "",
+        )
+        for load, run in polling_loads(row)
+    ]
+
+
+def resting_cells(row):
+    """The same row, of what it costs at rest."""
+    idle, rested = row["idle"], rested_p50s(row)
     return (
         row["who"],
         str(row["vcpus"]),
-        number(alone["exits"] / alone["ios"]),
-        number(alone["irqs"] / alone["ios"]),
-        f"{alone['iops']:,.0f}",
-        f"{alone['lat_us']['p50']:,.0f}",
-        f"{beside['iops']:,.0f}",
-        number(beside["exits"] / beside["ios"]),
-        number(beside["irqs"] / beside["ios"]),
-        f"{beside['share']:.0%}",
         number(idle["exits"] / idle["window_s"]),
         number(idle["vcpu_cpu_us"] / idle["window_s"] / 1e4),
         f"{statistics.median(rested):,.0f} ({min(rested):,.0f} to {max(rested):,.0f})",

@@ -6,11 +6,13 @@ from pvbench.rows import (
     COUNTS,
     HAVE_IDLE,
     POLLING_HEADINGS,
+    RESTING_HEADINGS,
     caused_per_io,
     groups,
     number,
     per_io,
     polling_cells,
+    resting_cells,
     size_name,
     warning,
 )
@@ -87,9 +89,10 @@ def head(machine):
 
 def render_polling(doc):
     """polling.json as text."""
-    table = [POLLING_HEADINGS] + [polling_cells(r) for r in doc["rows"]]
-    title = "Who looks for completions in the guest: randread 4 KiB, depth 1, vhost_blk busy"
-    return "\n".join([*head(doc["machine"]), title, *ruled(table)])
+    loads = [POLLING_HEADINGS, *(line for r in doc["rows"] for line in polling_cells(r))]
+    resting = [RESTING_HEADINGS, *map(resting_cells, doc["rows"])]
+    title = "Who looks for completions in the guest: randread 4 KiB, vhost_blk busy"
+    return "\n".join([*head(doc["machine"]), title, *ruled(loads), *ruled(resting)])
 
 
 MODES_HEADINGS = (

@@ -64,7 +64,7 @@ def a_row(path="virtio_blk/qemu-iothread", **changes):
         "vcpus": 1,
         "ios": 1000,
         "iops": 500.0,
-        "lat_us": {"mean": 2000, "p50": 1900, "p99": 4000},
+        "lat_us": {"mean": 2000, "p50": 1900, "p99": 4000, "p99.9": 6000, "max": 9000},
         "exits": 5200,
         "exits_idle": 200,
         "kicks": 1000,
@@ -167,14 +167,16 @@ class Attribution(unittest.TestCase):
 
 
 def a_polling_row(who="a SCHED_IDLE thread (busy)", vcpus=1):
-    run = {"ios": 100, "exits": 150, "irqs": 100, "iops": 50.0, "lat_us": {"p50": 80}}
+    lat = {"p50": 80, "p99": 400, "p99.9": 900, "max": 4000}
+    run = {"ios": 100, "exits": 150, "exits_idle": 50, "irqs": 100, "iops": 50.0, "lat_us": lat}
     idle = {"exits": 400, "vcpu_cpu_us": 20_000, "window_s": 4.0}
     return {
         "who": who,
         "ours": "SCHED_IDLE" in who,
         "vcpus": vcpus,
         "alone": run,
-        "beside": {**run, "share": 0.48},
+        "deep": run,
+        "beside": {n.name: {**run, "share": 0.48} for n in polling.NEIGHBOURS},
         "idle": idle,
         "rested": [{"lat_us": {"p50": p50}} for p50 in (90, 70, 80)],
     }
@@ -196,7 +198,7 @@ class Polling(unittest.TestCase):
         for script in (
             polling.GIVE.format(**words),
             polling.TAKE.format(**words, iopoll=1),
-            polling.BURN.format(last=1),
+            polling.COMPUTE.format(last=1, busy_us=300, rest_us=300),
             polling.NOTE,
             read,
         ):
@@ -208,13 +210,37 @@ class Polling(unittest.TestCase):
         self.assertIn("--exec_prerun='echo B >&9; read -r _ <&9; note'", command)
         self.assertIn("--exec_postrun='note; echo E >&9; read -r _ <&9'", command)
 
-    def test_cells(self):
-        cells = dict(zip(rows.POLLING_HEADINGS, rows.polling_cells(a_polling_row()), strict=True))
-        self.assertEqual(cells["exits per I/O"], "1.50")
+    def test_loads(self):
+        lines = rows.polling_cells(a_polling_row())
+        cells = [dict(zip(rows.POLLING_HEADINGS, line, strict=True)) for line in lines]
+        self.assertEqual([c["load"] for c in cells[:2]], ["alone", "alone, 32 at a time"])
+        self.assertEqual(len(cells), 2 + len(polling.NEIGHBOURS))
+        self.assertEqual(cells[0]["exits per I/O"], "1.50")
+        self.assertEqual(cells[0]["caused"], "1.00")
+        self.assertEqual([cells[0][k] for k in ("p99", "p99.9", "max")], ["400", "900", "4,000"])
+        shares = [c["neighbour's share"] for c in cells]
+        self.assertEqual(shares, ["", ""] + ["48%"] * len(polling.NEIGHBOURS))
+
+    def test_at_rest(self):
+        line = rows.resting_cells(a_polling_row())
+        cells = dict(zip(rows.RESTING_HEADINGS, line, strict=True))
         self.assertEqual(cells["rested: p50 µs"], "80 (70 to 90)")
         self.assertEqual(cells["idle: exits a second"], "100")
         self.assertEqual(cells["idle: % of a CPU"], "0.50")
-        self.assertEqual(cells["its share"], "48%")
+
+    def test_what_the_guest_does_without_reads(self):
+        row = polling.with_baseline({"window_s": 6.0}, {"exits": 100, "window_s": 2.0})
+        self.assertEqual(row["exits_idle"], 300)
+
+    def test_candidates_by_their_names(self):
+        self.assertEqual(polling.chosen([]), list(polling.CANDIDATES))
+        self.assertEqual(len(polling.chosen(["mainline", "(busy)"])), 2)
+        with self.assertRaises(paths.Unavailable):
+            polling.chosen(["no such"])
+
+    def test_a_neighbour_rests_unless_it_computes_always(self):
+        ways = [(n.busy_us, n.rest_us) for n in polling.NEIGHBOURS]
+        self.assertEqual(ways, [(1000, 0), (3000, 300), (300, 300)])
 
     def test_shown_on_both(self):
         doc = {"machine": MACHINE, "rows": [a_polling_row(), a_polling_row("nobody <irq>")]}
