@@ -97,7 +97,8 @@ def run(step):
         step("checkpatch of traces", [*checkpatch, *layout, "-f", *trace])
     # On stdin: a tracked file it would take for code, not for a patch.
     patches = ["sh", "-c", 'for p in patches/*.patch; do "$@" - <"$p" || exit 1; done', "sh"]
-    quiet = ["--ignore", "FILE_PATH_CHANGES,CONFIG_DESCRIPTION"]
+    # A Fixes: names a commit of the kernel's repository, which checkpatch looks for in ours.
+    quiet = ["--ignore", "FILE_PATH_CHANGES,CONFIG_DESCRIPTION,UNKNOWN_COMMIT_ID"]
     step("checkpatch of patches", [*patches, *checkpatch, *quiet])
     if ours("kernel"):
         step("kernel-doc", [source / "scripts/kernel-doc", "-none", "-Werror", *ours("kernel")])
