@@ -93,7 +93,7 @@ struct virtio_poll_stats {
 	u64 hits;		/* ... that found something */
 	u64 found;		/* answers that a thread found */
 	u64 sleeps;		/* waits that a poller left to interrupts */
-	u64 crowded;		/* ... as another task took its CPU, or kept it for two ticks */
+	u64 crowded;		/* ... because another task has its CPU, or will before it */
 	u64 interrupts;		/* written by the driver's callback only */
 };
 

@@ -16,10 +16,23 @@
  * - for kernel threads and io_uring's workers: they run for some microseconds, mostly for the
  *   sake of I/O.
  *
- * That leaves the request that is submitted beside such a task, by one that then sleeps: the
- * thread need not run in between.  So while other tasks come often, a submission turns callbacks
- * on as well.  Where they come seldom, such requests are few; and a device that answers before
- * the thread runs would interrupt for each of them, for no better reason than the one before.
+ * The notifier does not see the request that is submitted beside such a task, by one that then
+ * sleeps, because the thread does not run in between.  So a submission turns callbacks on as well
+ * if it is known that others run before the thread does.  It is known
+ *
+ * - when a queue is the first of its CPU, so that the thread is not ready to run yet:
+ *   single_task_running() says then whether the submitter is alone (vpoll_others_first());
+ * - when the thread is away, and the submitter has slept since it submitted last.  The thread,
+ *   which was ready all that time, was next unless others were before it.  Those have slept by
+ *   now, or are still ready, because the submitter took the CPU from them;
+ * - while other tasks come often.
+ *
+ * No rule looks at how long a task runs, because one that computes before it submits is no other
+ * task.  One case is left.  The thread is ready, but is not away: it found an answer, and the
+ * task that waited took the CPU.  If another task becomes ready before that one submits again and
+ * sleeps, nothing tells: the scheduler exports how many tasks are ready only as "one or more",
+ * and the thread is one of them.  A burst of the other task keeps one request waiting in this
+ * way, because the next one is submitted after the thread has run.
  *
  * Crowded out: for two ticks and more
  * -----------------------------------
@@ -111,6 +124,23 @@ static bool vpoll_is_user(const struct virtio_poller *p, const struct task_struc
 }
 
 /*
+ * Remember the task that submits, and how often it has slept.  Returns whether it has slept since
+ * it submitted last here; true for one that was not the last to submit, because that one has
+ * given the CPU up in between.  An interrupt interrupts any task, so nothing is known there.
+ */
+bool vpoll_note_submitter(struct virtio_poller *p)
+{
+	bool slept;
+
+	if (!in_task())
+		return false;
+	slept = p->submitter != current || p->submitter_slept != current->nvcsw;
+	p->submitter = current;
+	p->submitter_slept = current->nvcsw;
+	return slept;
+}
+
+/*
  * Whether the thread may not come to run soon, so that a queue that it has needs interrupts
  * until it does.  Without them the first answer after each try would lie in the ring until
  * the timer notices.
@@ -149,13 +179,27 @@ void vpoll_sample(struct virtio_poller *p)
 		p->wanted = true;
 }
 
-#ifdef CONFIG_PREEMPT_NOTIFIERS
-
 static bool vpoll_is_other(const struct virtio_poller *p, const struct task_struct *task)
 {
 	return !vpoll_is_user(p, task) && !is_idle_task(task) &&
 	       !(task->flags & (PF_KTHREAD | PF_IO_WORKER));
 }
+
+/*
+ * Whether it is known that others run before the thread, which is about to be woken.  A task that
+ * submits is about to sleep, so those count that are ready beside it.  An interrupt returns to
+ * the task that it interrupted.
+ *
+ * Nothing is known while the thread is ready, because single_task_running() counts it.
+ */
+bool vpoll_others_first(struct virtio_poller *p)
+{
+	if (READ_ONCE(this_cpu_read(vpoll_tasks)->on_rq))
+		return false;
+	return in_task() ? !single_task_running() : vpoll_is_other(p, current);
+}
+
+#ifdef CONFIG_PREEMPT_NOTIFIERS
 
 /* The thread leaves its CPU to @next. */
 static void vpoll_sched_out(struct preempt_notifier *notifier, struct task_struct *next)

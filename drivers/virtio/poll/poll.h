@@ -27,7 +27,7 @@ struct virtio_poller {
 	/* Other tasks, see others.c. */
 	bool wanted;			/* they want the CPU; the thread has not run since */
 	bool starved;			/* they crowded it out; the thread has not run since */
-	bool away;			/* one took the CPU from it; likewise */
+	bool away;			/* others have the CPU before it does; likewise */
 	bool frequent;			/* they preempt the thread, or a task that polls, often */
 	u64 preempted;			/* local_clock() when they did so last */
 	unsigned long crowded_until;	/* jiffies; 0: not crowded */
@@ -35,6 +35,8 @@ struct virtio_poller {
 	unsigned int crowded_shift;	/* how often in a row */
 	const struct task_struct *user;	/* submitted last, or polled by itself; only compared */
 	unsigned long user_seen;	/* jiffies, when it did */
+	const struct task_struct *submitter;	/* submitted last; only compared */
+	unsigned long submitter_slept;	/* how often it had slept by then */
 #ifdef CONFIG_PREEMPT_NOTIFIERS
 	struct preempt_notifier notifier;	/* of the thread */
 #endif
@@ -49,6 +51,8 @@ bool vpoll_interrupts_on(struct virtio_poller *p);
 /* others.c: whether other tasks want the CPU */
 bool vpoll_cpu_has_time(struct virtio_poller *p);
 void vpoll_note_user(struct virtio_poller *p);
+bool vpoll_note_submitter(struct virtio_poller *p);
+bool vpoll_others_first(struct virtio_poller *p);
 bool vpoll_needs_cover(struct virtio_poller *p);
 void vpoll_back_off(struct virtio_poller *p);
 void vpoll_sample(struct virtio_poller *p);

@@ -71,22 +71,37 @@ static void vpoll_cover(struct virtio_poll_queue *q)
 		q->ops->later(q);
 }
 
+/* Other tasks will have the CPU of the thread before it does. */
+static void vpoll_cover_beside_others(struct virtio_poll_queue *q)
+{
+	if (q->callbacks)
+		return;
+	q->stats.sleeps++;
+	q->stats.crowded++;
+	trace_virtio_poll_crowded(q);
+	vpoll_cover(q);
+}
+
 /*
  * Turn callbacks on if the thread may not run soon; an interrupt or the thread turns them off.
  *
  * While it is away, a request that is alone is not covered if it comes from the thread's own
- * CPU: the submitter is about to sleep, and a device that answers before the thread runs would
- * interrupt for this request, and so for the next one.
+ * CPU, by a task that has not slept since it submitted last (SLEPT).  That task is about to
+ * sleep, and the thread may be next.  A device that answers before the thread runs would
+ * interrupt for this request, and so for the next one.  A task that has slept is different:
+ * the thread could have run in the meantime, but did not, so another task had the CPU.
  */
-static void vpoll_cover_if_needed(struct virtio_poll_queue *q)
+static void vpoll_cover_if_needed(struct virtio_poll_queue *q, bool slept)
 {
 	struct virtio_poller *p = q->poller;
 	bool owed = q->owed;
 
 	q->owed = false;
-	if (owed || vpoll_needs_cover(p) ||
-	    (READ_ONCE(p->away) && (q->inflight > 1 || p != this_cpu_ptr(&vpoll_pollers))))
+	if (owed || vpoll_needs_cover(p))
 		vpoll_cover(q);
+	else if (READ_ONCE(p->away) &&
+		 (slept || q->inflight > 1 || p != this_cpu_ptr(&vpoll_pollers)))
+		vpoll_cover_beside_others(q);
 }
 
 static struct task_struct *vpoll_attach(struct virtio_poll_queue *q)
@@ -105,8 +120,12 @@ static struct task_struct *vpoll_attach(struct virtio_poll_queue *q)
 	/* This is two ticks, because a timer never fires early. */
 	if (!timer_pending(&p->timer))
 		mod_timer(&p->timer, jiffies + 1);
-	if (p->away || vpoll_needs_cover(p))
+	if (vpoll_others_first(p))
+		WRITE_ONCE(p->away, true);
+	if (vpoll_needs_cover(p))
 		vpoll_cover(q);
+	else if (p->away)
+		vpoll_cover_beside_others(q);
 	return first ? this_cpu_read(vpoll_tasks) : NULL;
 }
 
@@ -175,15 +194,18 @@ static void vpoll_follow(struct virtio_poll_queue *q)
  */
 struct task_struct *virtio_poll_watch(struct virtio_poll_queue *q)
 {
+	bool slept;
+
 	lockdep_assert_held(&q->lock);
 	if (q->waiters)
 		return NULL;
 	vpoll_note_user(this_cpu_ptr(&vpoll_pollers));
+	slept = vpoll_note_submitter(this_cpu_ptr(&vpoll_pollers));
 	if (!q->wait_start && READ_ONCE(q->settings->mode) == VIRTIO_POLL_ADAPTIVE)
 		q->wait_start = local_clock();
 	if (q->poller) {
 		vpoll_follow(q);
-		vpoll_cover_if_needed(q);
+		vpoll_cover_if_needed(q, slept);
 		return NULL;
 	}
 

@@ -36,7 +36,7 @@ DEFINE_EVENT(virtio_poll_queue, virtio_poll_attach,
 DEFINE_EVENT(virtio_poll_queue, virtio_poll_sleep,
 	TP_PROTO(const struct virtio_poll_queue *q), TP_ARGS(q));
 
-/* Interrupts take it from the poller, which got no CPU time. */
+/* Interrupts take it from the poller, because other tasks have the CPU. */
 DEFINE_EVENT(virtio_poll_queue, virtio_poll_crowded,
 	TP_PROTO(const struct virtio_poll_queue *q), TP_ARGS(q));
 

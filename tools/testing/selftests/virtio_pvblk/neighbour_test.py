@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Beside another task of the CPU, which runs before the poller, requests are left to interrupts.
+
+A read that the poller finds counts in `hits`, one that an interrupt announces in `interrupts`.
+One that is in neither was stranded: the layer's timer noticed it, two ticks later.
+"""
+
+import contextlib
+import re
+import time
+
+from pvblk import CROWDED_MAX, DEBUG, GuestCase
+from pvlab import ktap
+
+FIRSTS = 4 if DEBUG else 8
+RETRIES = 5
+# Reads in a row, so that retries come among them.
+RETRY_READS = 64
+RETRY_ROUNDS = 100
+SELDOM_READS = 512 if DEBUG else 2048
+EVENT = re.compile(r"^\s*(.+)-\d+\s+\[\d+\] (\S+)\s+[\d.]+: virtio_poll_(\w+): ")
+
+
+class Neighbour(GuestCase):
+    def setUp(self):
+        self.disk = self.take("vda")
+        self.mode(self.disk, "busy")
+
+    @contextlib.contextmanager
+    def beside(self, command):
+        """A task of CPU 0, which has had some of it when the block begins."""
+        ticks = "awk '{ exit $14 < 10 }' /proc/$pid/stat"
+        pid = self.sh(
+            f"taskset 1 {command} >/dev/null 2>&1 </dev/null & "
+            f"pid=$!; until {ticks}; do sleep .1; done; echo $pid"
+        )
+        try:
+            yield
+        finally:
+            self.sh(f"while kill -9 {pid} 2>/dev/null; do sleep .1; done")
+
+    def computing(self):
+        return self.beside("sh -c 'while :; do :; done'")
+
+    @contextlib.contextmanager
+    def traced(self):
+        """(task, whether in a softirq, event), as the block left them."""
+        events = []
+        self.sh(
+            "cd /sys/kernel/tracing; [ -e trace ] || mount -t tracefs tracefs .; "
+            "cd /sys/kernel/tracing; echo >trace; echo 1 >events/virtio_poll/enable"
+        )
+        try:
+            yield events
+        finally:
+            self.sh("echo 0 >/sys/kernel/tracing/events/virtio_poll/enable")
+        for line in self.sh("cat /sys/kernel/tracing/trace").splitlines():
+            found = EVENT.match(line)
+            if found:
+                events.append((found[1], found[2][2] != ".", found[3]))
+
+    def stranded(self, grown):
+        return grown["completed"] - grown["hits"] - grown["interrupts"]
+
+    def test_first_read_beside_a_task_that_computes(self):
+        """The poller has had the CPU before, so nothing is known of the task."""
+        stranded = 0
+        for _ in range(FIRSTS):
+            self.reads(self.disk, 1, 8, 0)
+            time.sleep(CROWDED_MAX)
+            with self.computing(), self.counting(self.disk) as grown:
+                self.reads(self.disk, 1, 1, 0)
+            self.assertGreater(grown["completed"], 0)
+            stranded += self.stranded(grown)
+        print(f"# {stranded} of {FIRSTS} first reads were stranded")
+        self.assertLessEqual(stranded, FIRSTS // 4)
+
+    def test_retries_beside_a_task_that_computes(self):
+        """Each of them strands a read, unless interrupts are on while the poller tries."""
+        retries = stranded = 0
+        with self.computing():
+            for _ in range(RETRY_ROUNDS):
+                with self.traced() as events, self.counting(self.disk) as grown:
+                    self.reads(self.disk, 1, RETRY_READS, 0)
+                retries += sum(name == "attach" for _, _, name in events)
+                stranded += self.stranded(grown)
+                if retries >= RETRIES:
+                    break
+        print(f"# {stranded} reads were stranded by {retries} retries")
+        self.assertGreaterEqual(retries, RETRIES)
+        self.assertLess(stranded, retries / 2)
+
+    def test_reads_beside_a_task_that_comes_seldom(self):
+        """The read that it interrupts is covered, and so are those that follow it."""
+        burst = "fio --name=b --thread --ioengine=cpuio --cpuload=9 --cpuchunks=3000"
+        with (
+            self.beside(f"{burst} --time_based --runtime=600"),
+            self.traced() as events,
+            self.counting(self.disk) as grown,
+        ):
+            self.reads(self.disk, 1, SELDOM_READS, 0)
+        taken = sum(e == ("virtio-poll/0", False, "crowded") for e in events)
+        # A queue that is attached beside another task is another rule's.
+        pairs = zip([("", False, ""), *events], events, strict=False)
+        own = sum(e == ("dd", False, "crowded") and b[2] != "attach" for b, e in pairs)
+        print(f"# the CPU was taken {taken} times, {own} reads were covered then, {grown}")
+        self.assertGreater(taken, 0)
+        self.assertGreater(own, taken / 4)
+
+
+if __name__ == "__main__":
+    ktap.main()
