@@ -83,7 +83,7 @@ pub struct FsArgs {
     #[arg(long, value_name = "N")]
     pub fd: Option<i32>,
 
-    /// Group that may connect to the socket [default: as the umask has it]
+    /// Group that may connect to the socket [default: the umask decides who may]
     #[arg(long, value_name = "GROUP", conflicts_with = "fd")]
     pub socket_group: Option<String>,
 
@@ -112,7 +112,7 @@ pub struct FsArgs {
     #[arg(long, value_name = "MS")]
     pub attr_timeout: Option<u32>,
 
-    /// Extended attributes
+    /// Offer extended attributes to the guest
     #[arg(long)]
     pub xattr: bool,
 
@@ -120,7 +120,7 @@ pub struct FsArgs {
     #[arg(long, value_enum, default_value = "refuse", value_name = "POLICY")]
     pub privileged_xattr: Privileged,
 
-    /// POSIX ACLs (and --xattr)
+    /// Offer POSIX ACLs to the guest; implies --xattr
     #[arg(long)]
     pub posix_acl: bool,
 
@@ -147,7 +147,7 @@ pub struct FsArgs {
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub max_locks: u32,
 
-    /// Vrings the VMM may use, 2 to 64: the one for high priority, and request queues
+    /// Vrings the VMM may use, 2 to 64: one for high priority, all others for requests
     #[arg(long, value_name = "N", default_value_t = uapi::MAX_VRINGS as u16,
           value_parser = clap::value_parser!(u16).range(2..=uapi::MAX_VRINGS as i64))]
     pub num_queues: u16,
