@@ -144,14 +144,17 @@ def _sources():
     return programs, found
 
 
-def overlay(*names):
+def overlay(*names, **renamed):
     """{path: data} of programs that few guests want, and their libraries, for a Guest's
-    overlay."""
+    overlay.
+
+    RENAMED: a name in the guest, and the program's, where busybox has a program of that name.
+    """
     files = {}
-    for name in names:
-        program = shutil.which(name)
+    for name, here in {**dict(zip(names, names, strict=False)), **renamed}.items():
+        program = shutil.which(here)
         if not program:
-            raise LabError(f"{name} is missing: run tools/lab/setup")
+            raise LabError(f"{here} is missing: run tools/lab/setup")
         files |= {f"usr/bin/{name}": program, **_libraries_in(program)}
     return {path: Path(source).read_bytes() for path, source in files.items()}
 

@@ -8,8 +8,8 @@ The server lets names and attributes hold for no time, so what holds longer is p
 import hashlib
 import os
 
-from pvfs import TAG, ByPvio, PvfsCase, Virtiofsd, program
-from pvlab import ktap
+from pvfs import TAG, PvfsCase, Virtiofsd, serve
+from pvlab import image, ktap
 
 MIB = 1 << 20
 PAGE = 4096
@@ -84,7 +84,7 @@ class Late:
     """What is written late is not lost."""
 
     # busybox's looks for no holes.
-    overlay = program("coreutils-cp", "/usr/bin/cp")
+    overlay = image.overlay(**{"coreutils-cp": "cp"})
 
     def test_written_back_when_asked(self):
         data = os.urandom(PAGE)
@@ -133,11 +133,12 @@ class Late:
         self.let_go()
 
 
-class Modes(Late, ByPvio, Cached):
-    pvio_words = (
-        *("--xattr", "--cache", "auto", "--writeback"),
-        *("--entry-timeout", "0", "--attr-timeout", "0"),
-    )
+class Modes(Late, Cached):
+    @classmethod
+    def start_server(cls):
+        words = ("--writeback", "--entry-timeout", "0", "--attr-timeout", "0")
+        cls.socket = serve(cls, "pvio", *words, cache="auto")
+        return cls
 
     def test_fsx(self):
         for cache, writeback in (("none", 0), ("auto", 1), ("always", 1)):

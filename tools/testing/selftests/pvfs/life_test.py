@@ -6,8 +6,8 @@ import hashlib
 import os
 import signal
 
-from pvfs import FIO, TAG, PvfsCase, Virtiofsd, program, wait_for
-from pvlab import ktap
+from pvfs import FIO, TAG, PvfsCase, Virtiofsd, wait_for
+from pvlab import image, ktap
 from server import DATA, Liar
 
 # Seconds that a server may be silent.
@@ -89,7 +89,7 @@ class Silence(PvfsCase):
 
     vcpus = 2
     # busybox's tries without force first.
-    overlay = program("umount-now", "/usr/bin/umount")
+    overlay = image.overlay(**{"umount-now": "umount"})
     force = "umount-now -f /mnt"
 
     @classmethod

@@ -41,15 +41,17 @@ def wait_for(condition, what, seconds=PATIENCE):
 class Virtiofsd:
     """It ends when its QEMU does."""
 
-    def __init__(self, directory, share):
+    def __init__(self, directory, share, writeback=False):
         self.socket = directory / "fs.sock"
         self.log = directory / "virtiofsd.log"
         if IN_C.exists():
             # A pool of threads is killed by its own seccomp rules at times.
             words = [IN_C, "-f", "--thread-pool-size=0"]
             words += ["-o", f"source={share},cache=none,sandbox=chroot,xattr"]
+            words += ["-o", "writeback"] if writeback else []
         elif IN_RUST.exists():
             words = [IN_RUST, f"--shared-dir={share}", "--cache=never", "--sandbox=chroot"]
+            words += ["--writeback"] if writeback else []
         else:
             raise unittest.SkipTest("virtiofsd is not installed")
         with open(self.log, "wb") as log:
@@ -72,14 +74,14 @@ class Virtiofsd:
         self.process.wait()
 
 
-def serve(case, name, *words):
+def serve(case, name, *words, cache="never"):
     """Our host side for the share of CASE, a PvfsCase, until it ends; returns its socket."""
     need_pvio()
     modules.load("vhost_fs")
     directory = case.directory / name
     directory.mkdir()
     socket = directory / "fs.sock"
-    args = ["--socket", socket, "--shared-dir", case.share, "--xattr", "--cache", "never"]
+    args = ["--socket", socket, "--shared-dir", case.share, "--xattr", "--cache", cache]
     pvio = Pvio(*args, *words, directory=directory, command="fs")
     case.addClassCleanup(pvio.stop)
     pvio.start(socket)
@@ -156,7 +158,7 @@ class PvfsCase(unittest.TestCase):
         return {
             name: sum(map(int, value.split()))
             for name, value in found.items()
-            if name not in ("tag", "cache", "timeout")
+            if name not in ("tag", "cache", "writeback", "timeout")
         }
 
     @contextlib.contextmanager

@@ -253,7 +253,8 @@ static void discards_do_not_wait_for_direct_writes_for_ever(void)
 	struct rig g;
 
 	EXPECT(!run_command("dd if=/dev/zero of=%s bs=1M count=8 conv=fsync 2>/dev/null", file));
-	open_hot(&g, file, O_DIRECT);
+	rig_open(&g, file, &(struct rig_opts){
+		.mode = VHOST_POLL_MODE_BUSY, .open_flags = O_DIRECT, .ring_size = 1024 });
 	range = (void *)(g.data + (1 << 20));
 	*range = (struct virtio_blk_discard_write_zeroes){ .sector = 8192, .num_sectors = 8 };
 	memset(g.data, 1, 4096);
