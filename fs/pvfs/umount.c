@@ -4,8 +4,9 @@
  *
  * The rule
  * --------
- * Before anything is unmounted, the server is asked for something small, and has
- * PVFS_FORCE_SECONDS to answer.
+ * Before anything is unmounted, the server is asked for something small.  It is silent if it
+ * answers nothing at all for PVFS_FORCE_SECONDS: this question may have to wait behind writes
+ * that are queued.  After PVFS_FORCE_TIMES as long it has to have answered this one.
  *
  * If it answers, this is a plain umount: what is in the page cache is written back, and a
  * mount whose files are open is busy.  So umount -f loses nothing at a server that works.
@@ -27,6 +28,7 @@
 #include <linux/completion.h>
 
 #define PVFS_FORCE_SECONDS	10
+#define PVFS_FORCE_TIMES	30
 
 struct pvfs_probe {
 	struct fuse_args args;
@@ -41,7 +43,7 @@ static void pvfs_probe_end(struct fuse_mount *fm, struct fuse_args *args, int er
 	complete(&probe->answered);
 }
 
-/* In the background, so that it needs neither the answer to INIT nor room in the ring. */
+/* In the background, so that it does not wait here for the answer to INIT or room in the ring. */
 static int pvfs_probe_send(struct fuse_mount *fm, struct pvfs_probe *probe)
 {
 	probe->args = (struct fuse_args){
@@ -57,6 +59,29 @@ static int pvfs_probe_send(struct fuse_mount *fm, struct pvfs_probe *probe)
 	return fuse_simple_background(fm, &probe->args, GFP_KERNEL);
 }
 
+static u64 pvfs_replies(struct pvfs_dev *dev)
+{
+	u64 replies = 0;
+	unsigned int i;
+
+	for (i = 0; i < dev->nr_queues; i++)
+		pvfs_queue_waits(&dev->queues[i], &replies);
+	return replies;
+}
+
+static bool pvfs_probe_is_answered(struct pvfs_dev *dev, struct pvfs_probe *probe)
+{
+	unsigned int times = PVFS_FORCE_TIMES;
+	u64 before;
+
+	do {
+		before = pvfs_replies(dev);
+		if (wait_for_completion_timeout(&probe->answered, PVFS_FORCE_SECONDS * HZ))
+			return true;
+	} while (pvfs_replies(dev) != before && --times);
+	return false;
+}
+
 static void pvfs_umount_begin(struct super_block *sb)
 {
 	struct fuse_mount *fm = get_fuse_mount_super(sb);
@@ -64,8 +89,7 @@ static void pvfs_umount_begin(struct super_block *sb)
 	struct pvfs_probe probe;
 
 	/* An error: the device has been given up already. */
-	if (pvfs_probe_send(fm, &probe) ||
-	    wait_for_completion_timeout(&probe.answered, PVFS_FORCE_SECONDS * HZ))
+	if (pvfs_probe_send(fm, &probe) || pvfs_probe_is_answered(dev, &probe))
 		return;
 	pr_err("pvfs: %s has not answered for %u seconds (umount -f)\n", dev->tag,
 	       PVFS_FORCE_SECONDS);
@@ -80,6 +104,9 @@ static void pvfs_umount_begin(struct super_block *sb)
  * pvfs_umount_init - have umount -f go by the rule of this file
  * @sb: of a mount of the device, as the core has set it up
  * @dev: the device; dev->lock is held
+ *
+ * The operations are in @dev, which the connection holds until kill_sb() is through with the
+ * superblock.  Nothing calls them after that, and the next mount of the device begins later.
  */
 void pvfs_umount_init(struct super_block *sb, struct pvfs_dev *dev)
 {
