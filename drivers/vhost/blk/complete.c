@@ -41,9 +41,14 @@ void vblk_req_fail(struct vblk_req *req, int error)
 {
 	const struct vserve_vring *vring = req->base.vring;
 
-	pr_warn_ratelimited("%s-%d: vring %u: %s at sector %llu (%u bytes) failed: error %d\n",
-			    vring->ops->name, vring->dev->id, vring->index,
-			    vblk_op_name(req), req->sector, req->base.bytes, error);
+	/* The other kinds have no place, or several. */
+	if (vblk_is_rw(req))
+		pr_warn_ratelimited("%s-%d: vring %u: %s at sector %llu (%u bytes) failed: error %d\n",
+				    vring->ops->name, vring->dev->id, vring->index,
+				    vblk_op_name(req), req->sector, req->base.bytes, error);
+	else
+		pr_warn_ratelimited("%s-%d: vring %u: %s failed: error %d\n", vring->ops->name,
+				    vring->dev->id, vring->index, vblk_op_name(req), error);
 	vblk_req_end(req, VIRTIO_BLK_S_IOERR);
 }
 

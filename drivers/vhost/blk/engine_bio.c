@@ -81,7 +81,8 @@ static int vblk_bio_submit(struct vblk_req *req)
  * vblk_bio_is_hot - vblk_engine.is_hot
  * @req: a read or write, mostly one that has to be split
  *
- * It sleeps only where the disk has no tag for a part of it.
+ * It sleeps where the disk has no tag for a part of it, and a stacked device may sleep for
+ * more.  A spare thread of the poller goes on with the rings then.
  */
 bool vblk_bio_is_hot(const struct vblk_req *req)
 {

@@ -91,7 +91,10 @@ static void vblk_file_set_iocb(struct vblk_req *req, int flags)
 	atomic_set(&req->iocb_users, 2);
 	if (file->f_flags & O_DIRECT) {
 		req->iocb.ki_complete = vblk_file_complete;
-		/* Else a kernel worker of this CPU ends a write, once the poller lets it. */
+		/*
+		 * Else a kernel worker of this CPU ends a write, once the poller lets it.  iomap
+		 * leaves to us the end of writes into blocks that have data, and not of others.
+		 */
 		if (flags & IOCB_WRITE)
 			req->iocb.ki_flags |= IOCB_DIO_CALLER_COMP;
 	}

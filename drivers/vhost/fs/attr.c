@@ -328,7 +328,7 @@ static int vhfs_set_all(struct vhfs_req *req, const struct fuse_setattr_in *arg)
 	return attr.ia_valid ? vhfs_change(req, &path, &attr, false) : 0;
 }
 
-/* Of what was written back; nothing that a caller asks for looks like it. */
+/* The core's fuse_flush_times() sends exactly these bits, and no system call does. */
 static bool vhfs_flushes_times(const struct vhfs_req *req,
 			       const struct fuse_setattr_in *arg)
 {

@@ -11,7 +11,8 @@
  * The end of a write may sleep, because the page cache has to drop what it has of the file.  By
  * default a kernel worker of the CPU that submitted does that, and there it waits until the
  * poller, which polls, gives up the CPU.  IOCB_DIO_CALLER_COMP leaves it to us instead: the
- * poller's thread calls iocb->dio_complete() after its next round.
+ * poller's thread calls iocb->dio_complete() after its next round.  iomap does so for writes into
+ * blocks that have data; others, into a hole or preallocated blocks, still end in that worker.
  *
  * Two parties use the iocb: the file system until it has returned from the submission, and the
  * completion.  The later one ends the request; the earlier one must not touch it any more.

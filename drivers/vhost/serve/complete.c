@@ -208,7 +208,10 @@ static bool vserve_let_go(struct vserve_req *req, bool may_sleep)
 	return req->released || !ops->release || ops->release(req, may_sleep);
 }
 
-/* The poller alone touches vring->hot, because it takes from it without the mutex. */
+/*
+ * The poller alone touches vring->hot, because it takes from it without the mutex.  With
+ * @may_sleep this is a worker of the vring, or the drain of a stop.
+ */
 static void vserve_resume(struct vserve_req *req, bool may_sleep)
 {
 	req->resumed = true;

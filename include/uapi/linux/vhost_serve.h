@@ -80,7 +80,10 @@ struct vhost_serve_stats {
 	__u64	hot;
 };
 
-/* may come while the vring is served; waits for a request that sleeps in a poller's thread */
+/*
+ * May come while the vring is served.  It fails with ETIMEDOUT if a request of the vring sleeps in
+ * a thread of the old poller.  The vring then goes on there, but was not served meanwhile.
+ */
 #define VHOST_SERVE_SET_VRING	_IOW(VHOST_SERVE_IOC, 0xB0, struct vhost_serve_vring)
 /*
  * The argument is the vring's index.  STOP returns when nothing is in flight, or fails with
