@@ -7,8 +7,9 @@ The server lets names and attributes hold for no time, so what holds longer is p
 
 import hashlib
 import os
+import unittest
 
-from pvfs import TAG, PvfsCase, Virtiofsd, serve
+from pvfs import DEBUG, TAG, PvfsCase, Virtiofsd, serve
 from pvlab import image, ktap
 
 MIB = 1 << 20
@@ -219,6 +220,10 @@ class Modes(Late, Cached):
         self.mount()
 
 
+@unittest.skipIf(
+    DEBUG and not os.environ.get("FULL"),
+    "in the debug lane FULL=1 runs it: its limit of time is short",
+)
 class Elsewhere(Late, Cached):
     """A server of others that offers to have data written back, and takes holes for holes."""
 
