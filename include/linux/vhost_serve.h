@@ -373,7 +373,7 @@ struct vserve_calls {
  * @stopping: @drain waits for @done; from the begin of a stop to its end, which may be
  *	another ioctl's
  * @drained: nothing is in flight any more
- * @overdue: a stop has waited in vain already; under the device's mutex
+ * @overdue: a stop has reached its limit already; under the device's mutex
  *
  * Written by kicks: what comes after.
  */

@@ -16,7 +16,7 @@ from pvbench.counters import find_kthreads
 
 POLL_CPU = 1  # the backend's; vCPUs have the others
 FILE_SIZE = 64 << 20
-# What a file may lie on; nothing of it is left to be initialised while I/Os are counted.
+# File systems for a file; mkfs leaves nothing to initialise while the bench counts I/Os.
 SYSTEMS = {
     "tmpfs": (),
     "ext4": ("mkfs.ext4", "-qF", "-E", "lazy_itable_init=0,lazy_journal_init=0"),

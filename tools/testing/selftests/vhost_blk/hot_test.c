@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Who carries a request out: the poller in its round, its thread after the round, or a worker.
+ * The poller carries a request out in its round, or its thread does after the round, or a worker.
  * Mostly that is a matter of files.
  */
 #include <fcntl.h>
