@@ -11,7 +11,8 @@
  * queues with requests in flight are turned on, and stay on until all that was in flight is
  * answered or the thread runs again.  Not so
  *
- * - for the first task after an answer, which is taken for the one that waited for it;
+ * - for the first task after an answer, which is taken for the one that waited for it (but not
+ *   while the thread is on trial, see below);
  * - for the task that submitted last: it waits for answers, so it will not run for long;
  * - for kernel threads and io_uring's workers: they run for some microseconds, mostly for the
  *   sake of I/O.
@@ -25,7 +26,8 @@
  * - when the thread is away, and the submitter has slept since it submitted last.  The thread,
  *   which was ready all that time, was next unless others were before it.  Those have slept by
  *   now, or are still ready, because the submitter took the CPU from them;
- * - while other tasks come often.
+ * - while other tasks come often;
+ * - while the thread is on trial, because it was crowded out not long ago.
  *
  * No rule looks at how long a task runs, because one that computes before it submits is no other
  * task.  One case is left.  The thread is ready, but is not away: it found an answer, and the
@@ -43,6 +45,17 @@
  * the tick may be off beside a task that runs, nohz_full: a deferrable timer would wait for
  * that task.)  Where nothing is in flight no one is kept waiting: a task that computes
  * between one I/O and the next does not crowd out its own poller.
+ *
+ * When that while is over, the next queue tries again, and the thread is on trial: each request
+ * is submitted with callbacks on.  That costs no interrupt where the thread is the next to run,
+ * because it turns them off.  That it runs says nothing of other tasks, because a SCHED_IDLE
+ * thread runs a little beside any.  The trial ends at the first run of the timer that finds it at
+ * work; beside a task that computes, one in hundreds would.
+ *
+ * Where a device answers before the submitter can sleep, as one does that is emulated in the kick,
+ * interrupts keep the submitter going, and the thread does not run.  That is not crowding: a
+ * request with callbacks on does not wait while the user has the CPU.  And the trial ends after
+ * VPOLL_TRIAL runs of the timer that find the user there.
  */
 #include "poll.h"
 
@@ -56,6 +69,8 @@
 #define VPOLL_CROWDED_MIN	msecs_to_jiffies(50)
 #define VPOLL_CROWDED_SHIFT	5	/* up to 1.6 s */
 #define VPOLL_CROWDED_FORGET	(4 * HZ)
+/* Runs of the timer that find the user at work, until a trial ends. */
+#define VPOLL_TRIAL		16
 /* Tasks that come twice in so many nanoseconds come often. */
 #define VPOLL_OFTEN_NS		max(5 * NSEC_PER_MSEC, 2 * TICK_NSEC)
 /* A task that has not submitted for so long is a task like others. */
@@ -118,7 +133,8 @@ void vpoll_note_user(struct virtio_poller *p)
 	p->user_seen = jiffies;
 }
 
-static bool vpoll_is_user(const struct virtio_poller *p, const struct task_struct *task)
+/* Whether @task submitted last here, or polled by itself, and not long ago. */
+bool vpoll_is_user(const struct virtio_poller *p, const struct task_struct *task)
 {
 	return task == p->user && time_before(jiffies, p->user_seen + VPOLL_USER_FORGET);
 }
@@ -148,19 +164,22 @@ bool vpoll_note_submitter(struct virtio_poller *p)
 bool vpoll_needs_cover(struct virtio_poller *p)
 {
 	/* The clocks of two CPUs may differ a little. */
-	return READ_ONCE(p->starved) ||
+	return READ_ONCE(p->trial) ||
 	       (READ_ONCE(p->frequent) &&
 		(s64)(local_clock() - READ_ONCE(p->preempted)) < (s64)VPOLL_OFTEN_NS);
 }
 
-/* The thread did not poll for two ticks: leave all to interrupts, longer each time. */
+/*
+ * The thread did not poll for two ticks: leave all to interrupts, longer each time.  When a queue
+ * tries again, the thread is on trial.
+ */
 void vpoll_back_off(struct virtio_poller *p)
 {
 	if (time_after(jiffies, p->crowded_last + VPOLL_CROWDED_FORGET))
 		p->crowded_shift = 0;
 	p->crowded_last = jiffies;
 	p->wanted = true;
-	WRITE_ONCE(p->starved, true);
+	WRITE_ONCE(p->trial, VPOLL_TRIAL);
 	/* Zero stands for "not crowded". */
 	p->crowded_until = (jiffies + (VPOLL_CROWDED_MIN << p->crowded_shift)) ?: 1;
 	if (p->crowded_shift < VPOLL_CROWDED_SHIFT)
@@ -168,14 +187,18 @@ void vpoll_back_off(struct virtio_poller *p)
 }
 
 /*
- * A tick while the thread is runnable: does the interrupted task want the CPU for itself?  The
- * last user is taken to wait for answers, even when it computes: then a task that polls here
- * leaves only when the scheduler asks it to.
+ * A tick while the thread is runnable: who has the CPU?  If it is the thread, its trial ends, and
+ * sooner or later if it is the user.  Another task wants the CPU for itself.  The user is taken to
+ * wait for answers, even when it computes: then a task that polls here leaves only when the
+ * scheduler asks it to.
  */
 void vpoll_sample(struct virtio_poller *p)
 {
-	if (!vpoll_is_user(p, current) && current != this_cpu_read(vpoll_tasks) &&
-	    !is_idle_task(current))
+	if (current == this_cpu_read(vpoll_tasks))
+		WRITE_ONCE(p->trial, 0);
+	else if (vpoll_is_user(p, current))
+		WRITE_ONCE(p->trial, p->trial - !!p->trial);
+	else if (!is_idle_task(current))
 		p->wanted = true;
 }
 
@@ -211,7 +234,8 @@ static void vpoll_sched_out(struct preempt_notifier *notifier, struct task_struc
 		return;
 	if (p->delivered) {
 		p->delivered = false;
-		return;
+		if (!p->trial)
+			return;
 	}
 	/* First, because an interrupt may come as soon as callbacks are on. */
 	WRITE_ONCE(p->away, true);

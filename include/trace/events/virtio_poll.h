@@ -16,16 +16,18 @@ DECLARE_EVENT_CLASS(virtio_poll_queue,
 		__string(device, dev_name(&q->vq->vdev->dev))
 		__field(unsigned int, queue)
 		__field(unsigned int, inflight)
+		__field(bool, callbacks)
 		__field(u64, wait_ns)
 	),
 	TP_fast_assign(
 		__assign_str(device);
 		__entry->queue = q->vq->index;
 		__entry->inflight = READ_ONCE(q->inflight);
+		__entry->callbacks = READ_ONCE(q->callbacks);
 		__entry->wait_ns = READ_ONCE(q->policy.wait_ns);
 	),
-	TP_printk("%s queue=%u inflight=%u wait_ns=%llu", __get_str(device),
-		  __entry->queue, __entry->inflight, __entry->wait_ns)
+	TP_printk("%s queue=%u inflight=%u callbacks=%d wait_ns=%llu", __get_str(device),
+		  __entry->queue, __entry->inflight, __entry->callbacks, __entry->wait_ns)
 );
 
 /* A poller takes the queue on. */
@@ -36,7 +38,10 @@ DEFINE_EVENT(virtio_poll_queue, virtio_poll_attach,
 DEFINE_EVENT(virtio_poll_queue, virtio_poll_sleep,
 	TP_PROTO(const struct virtio_poll_queue *q), TP_ARGS(q));
 
-/* Interrupts take it from the poller, because other tasks have the CPU. */
+/*
+ * Interrupts take it from the poller, because other tasks have the CPU.  If callbacks were off, its
+ * requests have waited until now.
+ */
 DEFINE_EVENT(virtio_poll_queue, virtio_poll_crowded,
 	TP_PROTO(const struct virtio_poll_queue *q), TP_ARGS(q));
 

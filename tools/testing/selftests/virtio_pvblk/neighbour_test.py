@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Beside another task of the CPU, which runs before the poller, requests are left to interrupts.
 
-A read that the poller finds counts in `hits`, one that an interrupt announces in `interrupts`.
-One that is in neither was stranded: the layer's timer noticed it, two ticks later.
+A read is stranded if the layer's timer has to notice that it waits, two ticks later.
 """
 
 import contextlib
@@ -14,8 +13,12 @@ from pvblk import CROWDED_MAX, DEBUG, GuestCase
 from pvlab import ktap
 
 FIRSTS = 4 if DEBUG else 8
+RETRIES = 5
+# Reads in a row, so that retries come among them.
+RETRY_READS = 64
+RETRY_ROUNDS = 100
 SELDOM_READS = 512 if DEBUG else 2048
-EVENT = re.compile(r"^\s*(.+)-\d+\s+\[\d+\] (\S+)\s+[\d.]+: virtio_poll_(\w+): ")
+EVENT = re.compile(r"^\s*(.+)-\d+\s+\[\d+\] (\S+)\s+[\d.]+: virtio_poll_(\w+): .*callbacks=(\d)")
 
 
 class Neighbour(GuestCase):
@@ -41,7 +44,7 @@ class Neighbour(GuestCase):
 
     @contextlib.contextmanager
     def traced(self):
-        """(task, whether in a softirq, event), as the block left them."""
+        """(task, whether in a softirq, event, whether callbacks were on), as the block left them."""
         events = []
         self.sh(
             "cd /sys/kernel/tracing; [ -e trace ] || mount -t tracefs tracefs .; "
@@ -54,10 +57,7 @@ class Neighbour(GuestCase):
         for line in self.sh("cat /sys/kernel/tracing/trace").splitlines():
             found = EVENT.match(line)
             if found:
-                events.append((found[1], found[2][2] != ".", found[3]))
-
-    def stranded(self, grown):
-        return grown["completed"] - grown["hits"] - grown["interrupts"]
+                events.append((found[1], found[2][2] != ".", found[3], found[4] == "1"))
 
     def test_first_read_beside_a_task_that_computes(self):
         """The poller has had the CPU before, so nothing is known of the task."""
@@ -65,12 +65,27 @@ class Neighbour(GuestCase):
         for _ in range(FIRSTS):
             self.reads(self.disk, 1, 8, 0)
             time.sleep(CROWDED_MAX)
-            with self.computing(), self.counting(self.disk) as grown:
+            with self.computing(), self.traced() as events:
                 self.reads(self.disk, 1, 1, 0)
-            self.assertGreater(grown["completed"], 0)
-            stranded += self.stranded(grown)
+            self.assertTrue(events)
+            stranded += count_stranded(events)
         print(f"# {stranded} of {FIRSTS} first reads were stranded")
         self.assertLessEqual(stranded, FIRSTS // 4)
+
+    def test_retries_beside_a_task_that_computes(self):
+        """Each of them strands a read, unless interrupts are on while the poller tries."""
+        retries = stranded = 0
+        with self.computing():
+            for _ in range(RETRY_ROUNDS):
+                with self.traced() as events:
+                    self.reads(self.disk, 1, RETRY_READS, 0)
+                retries += sum(name == "attach" for _, _, name, _ in events)
+                stranded += count_stranded(events)
+                if retries >= RETRIES:
+                    break
+        print(f"# {stranded} reads were stranded by {retries} retries")
+        self.assertGreaterEqual(retries, RETRIES)
+        self.assertLessEqual(stranded, 1)
 
     def test_reads_beside_a_task_that_comes_seldom(self):
         """The read that it interrupts is covered, and so are those that follow it."""
@@ -81,13 +96,18 @@ class Neighbour(GuestCase):
             self.counting(self.disk) as grown,
         ):
             self.reads(self.disk, 1, SELDOM_READS, 0)
-        taken = sum(e == ("virtio-poll/0", False, "crowded") for e in events)
+        taken = sum(e[:3] == ("virtio-poll/0", False, "crowded") for e in events)
         # A queue that is attached beside another task is another rule's.
-        pairs = zip([("", False, ""), *events], events, strict=False)
-        own = sum(e == ("dd", False, "crowded") and b[2] != "attach" for b, e in pairs)
+        pairs = zip([("", False, "", False), *events], events, strict=False)
+        own = sum(e[:3] == ("dd", False, "crowded") and b[2] != "attach" for b, e in pairs)
         print(f"# the CPU was taken {taken} times, {own} reads were covered then, {grown}")
         self.assertGreater(taken, 0)
         self.assertGreater(own, taken / 4)
+
+
+def count_stranded(events):
+    """The timer, a softirq, found callbacks off."""
+    return sum(softirq and name == "crowded" and not on for _, softirq, name, on in events)
 
 
 if __name__ == "__main__":
