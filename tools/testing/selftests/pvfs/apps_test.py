@@ -1,20 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Programs that ask much of a file system, in a guest on pvfs and on the host beside it.
+"""Programs that ask much of a file system, in a guest on pvfs and on the host beside it."""
 
-The same script runs in a directory of the share in both places.  What it prints and what it
-leaves behind have to be the same.  The host side is vhost_fs.
-"""
-
-import hashlib
 import re
 import shutil
-import stat
 import subprocess
 from pathlib import Path
 
-from pvfs import PATIENCE, TOP, PvfsCase, serve
+from pvfs import TOP, serve
 from pvlab import image, ktap
+from sidebyside import SideBySide
 
 PROGRAMS = ("git", "sqlite3", "postmark")
 # `git clone` runs it by this name, which Debian has in another directory.
@@ -88,29 +83,8 @@ sed -n 's/(.*//; /created\\|read\\|appended\\|deleted\\|files\\|bytes/p' report
 rm report
 """
 
-# In the merged directory of an overlay; TREE is its lower part.
-TREE = """
-mkdir -p lower/dir/sub lower/gone lower/again
-for i in 1 2 3 4; do seq $((i * 500)) >lower/$i; seq $i >lower/dir/$i; done
-echo x >lower/dir/sub/x; echo x >lower/gone/x; echo x >lower/again/x
-ln -s dir/1 lower/link; ln lower/3 lower/hard; chmod 750 lower/4
-"""
-OVERLAID = """
-echo more >>1; rm 2; mv 3 three; chmod 600 4; touch -d @1000000000 dir/1
-rm -r gone again; mkdir again; echo y >again/y
-echo new >dir/new; ln dir/new dir/linked; mv dir/2 dir/moved; ln -s nowhere dangling
-cp /bin/busybox .; ./busybox true; rm busybox
-exec 3<dir/3; echo z >dir/3; sed -n 1p <&3; exec 3<&-
-rm dir/sub/x; rmdir dir/sub; mkdir dir/sub; echo w >dir/sub/w
-"""
-SEEN = """
-find . | sort | xargs stat -c '%n %F %a %h'
-find . -type f -exec sha1sum {} + | sort
-"""
 
-
-class Apps(PvfsCase):
-    vcpus = 2
+class Apps(SideBySide):
     turns = 30
     files, transactions = 100, 200
 
@@ -121,25 +95,6 @@ class Apps(PvfsCase):
         for tree in ("fs/pvfs", "drivers/vhost/poll"):
             shutil.copytree(TOP / tree, cls.share / "source" / Path(tree).name)
         return cls
-
-    def both(self, name, script):
-        """What SCRIPT prints in a directory of its own, here and in the guest."""
-        here, there = self.share / f"{name}-host", self.share / f"{name}-guest"
-        for where in (here, there):
-            where.mkdir()
-        script = f"set -e\numask 22\n{script}"
-        done = subprocess.run(
-            ["sh", "-c", script], cwd=here, capture_output=True, text=True, timeout=PATIENCE
-        )
-        self.assertEqual(done.returncode, 0, done.stderr)
-        out = self.guest.run(script, cwd=f"/mnt/{there.name}", timeout=PATIENCE, check=True).out
-        self.maxDiff = None
-        self.assertEqual(out, done.stdout)
-        return here, there, out
-
-    def same(self, here, there):
-        """Both directories hold the same."""
-        self.assertEqual(contents(here), contents(there))
 
     def test_sqlite(self):
         here, there, said = self.both("sqlite", SQLITE)
@@ -169,58 +124,11 @@ class Apps(PvfsCase):
         self.assertEqual(created, deleted)
         self.same(here, there)
 
-    def overlaid(self, name, lower, upper):
-        """An overlay of LOWER and UPPER, each "." or a directory of tmpfs."""
-        here = self.share / f"{name}-host"
-        self.addCleanup(subprocess.run, f"umount -l {here}/* 2>/dev/null", shell=True)
-        here, there, said = self.both(
-            name,
-            f"mkdir m; for d in {lower} {upper}; do [ $d = . ] || {{ mkdir $d; "
-            "mount -t tmpfs none $d; }; done; "
-            f"( cd {lower}\n{TREE} ); mkdir {upper}/upper {upper}/work\n"
-            f"mount -t overlay -o lowerdir={lower}/lower,upperdir={upper}/upper,"
-            f"workdir={upper}/work none m\n"
-            f"( cd m\n{OVERLAID}{SEEN} )\numount m\n"
-            # Anew, so that it is not the cache that remembers.
-            f"mount -t overlay -o lowerdir={lower}/lower,upperdir={upper}/upper,"
-            f"workdir={upper}/work none m\n( cd m\n{SEEN} )\numount m\n"
-            f"rm -r {upper}/work; for d in {lower} {upper}; do [ $d = . ] || umount $d; done",
-        )
-        self.assertGreater(len(said.splitlines()), 40)
-        self.same(here, there)
-        return there
-
-    def test_overlay_with_pvfs_below(self):
-        self.overlaid("lower", ".", "tmpfs")
-
-    def test_overlay_with_pvfs_above(self):
-        there = self.overlaid("upper", "tmpfs", ".")
-        whiteout = (there / "upper/2").stat()
-        self.assertTrue(stat.S_ISCHR(whiteout.st_mode))
-        self.assertEqual(whiteout.st_rdev, 0)
-
-    def test_overlay_of_pvfs_alone(self):
-        self.overlaid("overlay", ".", ".")
-
 
 def on_host(command, where):
     return subprocess.run(
         command, shell=True, cwd=where, capture_output=True, text=True, check=True
     ).stdout
-
-
-def contents(top):
-    """{name: kind, mode, links, and data} of all below TOP."""
-    found = {}
-    for path in sorted(top.rglob("*")):
-        s = path.lstat()
-        data = ""
-        if stat.S_ISLNK(s.st_mode):
-            data = str(path.readlink())
-        elif stat.S_ISREG(s.st_mode):
-            data = hashlib.sha1(path.read_bytes()).hexdigest()
-        found[str(path.relative_to(top))] = (stat.filemode(s.st_mode), s.st_nlink, data)
-    return found
 
 
 if __name__ == "__main__":
