@@ -74,9 +74,9 @@ PVFS_SHOW(requests, q->stats.requests);
 PVFS_SHOW(polled, q->stats.polled);
 PVFS_SHOW(slept, q->stats.slept);
 PVFS_SHOW(unpolled, q->stats.unpolled);
-PVFS_SHOW(idle_polled, q->poll.stats.found);
-PVFS_SHOW(irq_fallbacks, q->poll.stats.sleeps);
-PVFS_SHOW(crowded, q->poll.stats.crowded);
+PVFS_SHOW(idle_polled, q->poll.stats.answers);
+PVFS_SHOW(irq_fallbacks, q->poll.stats.irq_fallbacks);
+PVFS_SHOW(starved, q->poll.stats.starved);
 PVFS_SHOW(interrupts, q->poll.stats.interrupts);
 PVFS_SHOW(kicks, q->stats.kicks);
 PVFS_SHOW(kicks_saved, q->stats.kicks_saved);
@@ -111,7 +111,7 @@ static struct attribute *pvfs_attrs[] = {
 	&dev_attr_unpolled.attr,
 	&dev_attr_idle_polled.attr,
 	&dev_attr_irq_fallbacks.attr,
-	&dev_attr_crowded.attr,
+	&dev_attr_starved.attr,
 	&dev_attr_interrupts.attr,
 	&dev_attr_kicks.attr,
 	&dev_attr_kicks_saved.attr,

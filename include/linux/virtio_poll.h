@@ -90,10 +90,10 @@ struct virtio_poll_settings {
 /* Written under the queue's lock, except interrupts. */
 struct virtio_poll_stats {
 	u64 polls;		/* of the ring, by a thread or virtio_pvblk's IOPOLL */
-	u64 hits;		/* ... that found something */
-	u64 found;		/* answers that a thread found */
-	u64 sleeps;		/* waits that a poller left to interrupts */
-	u64 crowded;		/* ... because another task has its CPU, or will before it */
+	u64 found;		/* ... that found something */
+	u64 answers;		/* that a thread found */
+	u64 irq_fallbacks;	/* waits that a poller left to interrupts */
+	u64 starved;		/* ... because another task has its CPU, or will before it */
 	u64 interrupts;		/* written by the driver's callback only */
 };
 

@@ -397,7 +397,7 @@ static void pvblk_config_changed(struct virtio_device *vdev)
 
 #ifdef CONFIG_PM_SLEEP
 /* Whose tasks, frozen before us, do not look for themselves any more. */
-static void pvblk_look_for_iopoll(struct pvblk_dev *dev)
+static void pvblk_collect_for_iopoll(struct pvblk_dev *dev)
 {
 	unsigned int i;
 
@@ -420,7 +420,7 @@ static bool pvblk_quiesce(struct pvblk_dev *dev)
 	do {
 		left = blk_mq_freeze_queue_wait_timeout(q, HZ / 20);
 		if (!left)
-			pvblk_look_for_iopoll(dev);
+			pvblk_collect_for_iopoll(dev);
 	} while (!left && time_before(jiffies, end));
 	/* While nothing can come: whoever still dispatches must find nothing to. */
 	if (left)

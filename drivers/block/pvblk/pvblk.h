@@ -14,11 +14,11 @@
  *   it can be delivered.  Two queues share no lock.
  * dev->vdev_mutex: dev->vdev against removal, for openers that outlive it.
  * dev->cache_mutex: changes of the cache mode and of dev->cached, see cache.c.
- * dev->poll: no lock; read afresh for each wait and each look.
+ * dev->poll: no lock; read afresh for each wait and each poll.
  * dev->suspended: no lock; the tasks that could bind or unbind are frozen while the
  *   device is frozen and restored.
  * dev->removing, dev->dead: no lock, they go from false to true once.  A request
- *   that has missed it times out, and looks again.
+ *   that has missed it times out, and polls again.
  */
 #ifndef _PVBLK_H
 #define _PVBLK_H
@@ -93,11 +93,11 @@ struct pvblk_req {
 	 * Written while the device has the request, so not on the line of its status: where
 	 * DMA is not coherent, writing the line back would overwrite that.
 	 */
-	bool lost;			/* completion swallowed by fault injection */
-	u8 late;			/* timeouts of the request during removal */
+	bool swallowed;			/* completion swallowed by fault injection */
+	u8 removal_waits;		/* timeouts of the request during removal */
 };
 
-/* What a look at a ring found, to be completed once the queue's lock is dropped. */
+/* What was collected from a ring, to be completed once the queue's lock is dropped. */
 struct pvblk_done {
 	struct rq_list list;
 	struct io_comp_batch *batch;	/* where to complete them, or NULL: one by one */

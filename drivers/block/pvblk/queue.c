@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Into the ring and out of it.  Submission takes the queue's lock, adds, makes
- * sure that something will look (pvblk_watch()), and kicks after dropping the
+ * sure that something polls or interrupts (virtio_poll_watch()), and kicks after dropping the
  * lock if the device asked for it.  Completions are collected under the lock
  * and completed without it.
  */
@@ -200,7 +200,7 @@ static unsigned int pvblk_queue_collect(struct pvblk_vq *vq, struct rq_list *don
 
 		n++;
 		if (unlikely(blk_should_fake_timeout(req->q)))
-			r->lost = true;
+			r->swallowed = true;
 		else
 			rq_list_add_tail(done, req);
 	}
@@ -232,7 +232,7 @@ static struct io_comp_batch *pvblk_queue_restart(struct pvblk_vq *vq, struct io_
  * Take finished requests from a ring, under its lock, for pvblk_finish().  POLLED: a
  * poller does, and not something that an interrupt started.  Returns how many.
  */
-static unsigned int pvblk_look(struct pvblk_vq *vq, struct pvblk_done *done, bool polled)
+static unsigned int pvblk_collect(struct pvblk_vq *vq, struct pvblk_done *done, bool polled)
 {
 	unsigned int n;
 
@@ -248,7 +248,7 @@ static unsigned int pvblk_look(struct pvblk_vq *vq, struct pvblk_done *done, boo
 }
 
 /*
- * Complete what pvblk_look() found, without the queue's lock.  If it found nothing, the
+ * Complete what pvblk_collect() found, without the queue's lock.  If it found nothing, the
  * queue may be gone.
  */
 static void pvblk_finish(struct pvblk_done *done)
@@ -265,7 +265,7 @@ static void pvblk_poll(struct virtio_poll_queue *q)
 
 	spin_lock(&q->lock);
 	if (virtio_poll_begin(q))
-		virtio_poll_end(q, pvblk_look(vq, &done, true));
+		virtio_poll_end(q, pvblk_collect(vq, &done, true));
 	spin_unlock(&q->lock);
 	pvblk_finish(&done);
 }
@@ -306,7 +306,7 @@ void pvblk_reap_work(struct work_struct *work)
 
 	spin_lock_bh(&vq->q.lock);
 	virtio_poll_interrupted(&vq->q);
-	pvblk_look(vq, &done, false);
+	pvblk_collect(vq, &done, false);
 	/* This may queue us again, if callbacks are wanted and lose a race. */
 	if (vq->q.inflight)
 		wake = pvblk_watch(vq);
@@ -318,7 +318,7 @@ void pvblk_reap_work(struct work_struct *work)
 }
 
 /**
- * pvblk_iopoll - look at a queue for IOPOLL
+ * pvblk_iopoll - poll a queue for IOPOLL
  * @hctx: the queue's
  * @iob: a batch that the caller completes, or NULL
  *
@@ -334,9 +334,9 @@ int pvblk_iopoll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *iob)
 
 	local_bh_disable();
 	spin_lock(&vq->q.lock);
-	n = pvblk_look(vq, &done, true);
+	n = pvblk_collect(vq, &done, true);
 	vq->q.stats.polls++;
-	vq->q.stats.hits += !!n;
+	vq->q.stats.found += !!n;
 	spin_unlock(&vq->q.lock);
 	pvblk_finish(&done);
 	local_bh_enable();
@@ -344,24 +344,24 @@ int pvblk_iopoll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *iob)
 }
 
 /*
- * Look for a late request, as an interrupt or a poller may have been lost.  Returns
+ * Collect a late request, because an interrupt or a poller may have missed it.  Returns
  * whether it was fault injection that swallowed its completion.
  */
-static bool pvblk_look_for_late(struct pvblk_vq *vq, struct pvblk_req *r)
+static bool pvblk_collect_late(struct pvblk_vq *vq, struct pvblk_req *r)
 {
 	struct pvblk_done done = PVBLK_DONE(done);
-	bool lost;
+	bool swallowed;
 
 	local_bh_disable();
 	spin_lock(&vq->q.lock);
-	lost = r->lost;
-	r->lost = false;
-	if (!lost && !READ_ONCE(vq->dev->dead))
-		pvblk_look(vq, &done, false);
+	swallowed = r->swallowed;
+	r->swallowed = false;
+	if (!swallowed && !READ_ONCE(vq->dev->dead))
+		pvblk_collect(vq, &done, false);
 	spin_unlock(&vq->q.lock);
 	pvblk_finish(&done);
 	local_bh_enable();
-	return lost;
+	return swallowed;
 }
 
 static void pvblk_count_timeout(struct pvblk_vq *vq)
@@ -388,12 +388,12 @@ static bool pvblk_is_silent(struct pvblk_dev *dev)
 /* A request that is lost, while others are answered, is not to hold up removal for ever. */
 static bool pvblk_is_given_up(struct pvblk_dev *dev, struct pvblk_req *r)
 {
-	return pvblk_is_silent(dev) || ++r->late > PVBLK_REMOVAL_WAITS;
+	return pvblk_is_silent(dev) || ++r->removal_waits > PVBLK_REMOVAL_WAITS;
 }
 
 /*
  * A request is late.  virtio-blk cannot abort one, and the device owns its
- * buffers until it answers or is reset.  So: look, remind the device (a kick may
+ * buffers until it answers or is reset.  So: poll, remind the device (a kick may
  * have been lost), and wait on, as virtio_blk does.  Only when the device is known
  * to be gone, or is silent and being removed, which would otherwise hang, are
  * requests failed: by resetting it.  A device that is only slow is left alone, as
@@ -405,7 +405,7 @@ static enum blk_eh_timer_return pvblk_timeout(struct request *req)
 	struct pvblk_req *r = blk_mq_rq_to_pdu(req);
 	struct pvblk_dev *dev = vq->dev;
 
-	if (pvblk_look_for_late(vq, r)) {
+	if (pvblk_collect_late(vq, r)) {
 		pvblk_complete(req);
 		return BLK_EH_DONE;
 	}

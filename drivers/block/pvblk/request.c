@@ -140,7 +140,7 @@ blk_status_t pvblk_prep(struct pvblk_dev *dev, struct request *req)
 
 	/* It counts only during removal, so its cache line is left alone otherwise. */
 	if (unlikely(READ_ONCE(dev->removing)))
-		r->late = 0;
+		r->removal_waits = 0;
 	/* A device that reports used without writing a status has failed. */
 	r->status = VIRTIO_BLK_S_IOERR;
 	r->table.nents = 0;

@@ -147,9 +147,9 @@ static DEVICE_ATTR_RO(name)
 PVBLK_SHOW(submitted, vq->stats.submitted);
 PVBLK_SHOW(completed, vq->stats.completed);
 PVBLK_SHOW(polls, vq->q.stats.polls);
-PVBLK_SHOW(hits, vq->q.stats.hits);
-PVBLK_SHOW(sleeps, vq->q.stats.sleeps);
-PVBLK_SHOW(crowded, vq->q.stats.crowded);
+PVBLK_SHOW(found, vq->q.stats.found);
+PVBLK_SHOW(irq_fallbacks, vq->q.stats.irq_fallbacks);
+PVBLK_SHOW(starved, vq->q.stats.starved);
 PVBLK_SHOW(interrupts, vq->q.stats.interrupts);
 PVBLK_SHOW(kicks_sent, vq->stats.kicks_sent);
 PVBLK_SHOW(kicks_saved, vq->stats.kicks_saved);
@@ -163,9 +163,9 @@ static struct attribute *pvblk_attrs[] = {
 	&dev_attr_submitted.attr,
 	&dev_attr_completed.attr,
 	&dev_attr_polls.attr,
-	&dev_attr_hits.attr,
-	&dev_attr_sleeps.attr,
-	&dev_attr_crowded.attr,
+	&dev_attr_found.attr,
+	&dev_attr_irq_fallbacks.attr,
+	&dev_attr_starved.attr,
 	&dev_attr_interrupts.attr,
 	&dev_attr_kicks_sent.attr,
 	&dev_attr_kicks_saved.attr,

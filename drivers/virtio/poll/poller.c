@@ -76,9 +76,9 @@ static void vpoll_cover_beside_others(struct virtio_poll_queue *q)
 {
 	if (q->callbacks)
 		return;
-	q->stats.sleeps++;
-	q->stats.crowded++;
-	trace_virtio_poll_crowded(q);
+	q->stats.irq_fallbacks++;
+	q->stats.starved++;
+	trace_virtio_poll_starved(q);
 	vpoll_cover(q);
 }
 
@@ -291,14 +291,14 @@ static void vpoll_let_go(struct virtio_poll_queue *q, enum vpoll_why why)
 	vpoll_detach(q);
 	if (!q->inflight || q->waiters)
 		return;
-	q->stats.sleeps++;
+	q->stats.irq_fallbacks++;
 	if (why == VPOLL_TOO_LONG)
 		virtio_poll_policy_gave_up(&q->policy, vpoll_max_ns(q));
 	if (why == VPOLL_CROWDED) {
-		q->stats.crowded++;
-		trace_virtio_poll_crowded(q);
+		q->stats.starved++;
+		trace_virtio_poll_starved(q);
 	} else {
-		trace_virtio_poll_sleep(q);
+		trace_virtio_poll_fallback(q);
 	}
 	if (!vpoll_callbacks_on(q))
 		q->ops->later(q);
@@ -322,9 +322,9 @@ static bool vpoll_leave_to_interrupts(struct virtio_poll_queue *q)
 	}
 	wanted = q->inflight && !q->waiters;
 	if (wanted && !q->callbacks) {
-		q->stats.sleeps++;
-		q->stats.crowded++;
-		trace_virtio_poll_crowded(q);
+		q->stats.irq_fallbacks++;
+		q->stats.starved++;
+		trace_virtio_poll_starved(q);
 		if (!vpoll_callbacks_on(q))
 			irq_work_queue(&q->late);
 	}
@@ -390,8 +390,8 @@ void virtio_poll_end(struct virtio_poll_queue *q, unsigned int found)
 	lockdep_assert_held(&q->lock);
 	q->stats.polls++;
 	if (found) {
-		q->stats.hits++;
-		q->stats.found += found;
+		q->stats.found++;
+		q->stats.answers += found;
 		q->poller->delivered = true;
 		return;
 	}

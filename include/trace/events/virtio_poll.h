@@ -35,14 +35,14 @@ DEFINE_EVENT(virtio_poll_queue, virtio_poll_attach,
 	TP_PROTO(const struct virtio_poll_queue *q), TP_ARGS(q));
 
 /* The poller hands it over to interrupts: a long wait, the mode, a move, or its CPU goes. */
-DEFINE_EVENT(virtio_poll_queue, virtio_poll_sleep,
+DEFINE_EVENT(virtio_poll_queue, virtio_poll_fallback,
 	TP_PROTO(const struct virtio_poll_queue *q), TP_ARGS(q));
 
 /*
  * Interrupts take it from the poller, because other tasks have the CPU.  If callbacks were off, its
  * requests have waited until now.
  */
-DEFINE_EVENT(virtio_poll_queue, virtio_poll_crowded,
+DEFINE_EVENT(virtio_poll_queue, virtio_poll_starved,
 	TP_PROTO(const struct virtio_poll_queue *q), TP_ARGS(q));
 
 #endif /* _TRACE_VIRTIO_POLL_H */

@@ -96,10 +96,10 @@ class Neighbour(GuestCase):
             self.counting(self.disk) as grown,
         ):
             self.reads(self.disk, 1, SELDOM_READS, 0)
-        taken = sum(e[:3] == ("virtio-poll/0", False, "crowded") for e in events)
+        taken = sum(e[:3] == ("virtio-poll/0", False, "starved") for e in events)
         # A queue that is attached beside another task is another rule's.
         pairs = zip([("", False, "", False), *events], events, strict=False)
-        own = sum(e[:3] == ("dd", False, "crowded") and b[2] != "attach" for b, e in pairs)
+        own = sum(e[:3] == ("dd", False, "starved") and b[2] != "attach" for b, e in pairs)
         print(f"# the CPU was taken {taken} times, {own} reads were covered then, {grown}")
         self.assertGreater(taken, 0)
         self.assertGreater(own, taken / 4)
@@ -107,7 +107,7 @@ class Neighbour(GuestCase):
 
 def count_stranded(events):
     """The timer, a softirq, found callbacks off."""
-    return sum(softirq and name == "crowded" and not on for _, softirq, name, on in events)
+    return sum(softirq and name == "starved" and not on for _, softirq, name, on in events)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ DEBUG = os.environ.get("LAB_LANE") == "debug"
 # How long a guest's command may take; in the debug lane everything is slower.
 PATIENCE = 240 if DEBUG else 120
 # Busy mode is shown in batches of so many reads of 4 KiB.  A batch counts if no other task
-# took the CPU from the poller meanwhile (`crowded`).  If it was for two ticks, the queue is
+# took the CPU from the poller meanwhile (`starved`).  If it was for two ticks, the queue is
 # left to interrupts for CROWDED_MAX seconds at most.  In the debug lane fio alone takes whole
 # ticks between an I/O's submission and its sleep, so several at once are not tried there.
 BATCH = 32 if DEBUG else 128
@@ -30,7 +30,8 @@ CROWDED_FORGET = 5
 UNCROWDED_READS = 64 if DEBUG else 512
 UNCROWDED_DEPTHS = (1,) if DEBUG else (1, 8)
 COUNTERS = (
-    "submitted completed polls hits sleeps crowded interrupts kicks_sent kicks_saved timeouts"
+    "submitted completed polls found irq_fallbacks starved interrupts "
+    "kicks_sent kicks_saved timeouts"
 ).split()
 DRIVER = "/sys/bus/virtio/drivers/virtio_pvblk"
 FIO = "fio --name=t --direct=1 --ioengine=io_uring --group_reporting"
@@ -240,20 +241,20 @@ class GuestCase(unittest.TestCase):
 
     def crowded_batch(self, disk, depth, cpu):
         """Whether others crowded the poller out; if not, no interrupt may have come."""
-        crowded = self.counters(disk)["crowded"]
+        crowded = self.counters(disk)["starved"]
         self.reads(disk, 1, 8, cpu)
         irqs = self.irqs(disk)
         with self.counting(disk) as grown:
             self.reads(disk, depth, BATCH, cpu)
         irqs = self.irqs(disk) - irqs
-        if self.counters(disk)["crowded"] != crowded:
+        if self.counters(disk)["starved"] != crowded:
             return True
         self.assertEqual(grown["interrupts"], 0)
         # a stale one in 65,536 completions, where there is an event index
         self.assertLessEqual(irqs, 1)
         self.assertGreaterEqual(grown["completed"], BATCH)
         self.assertEqual(grown["submitted"], grown["completed"])
-        self.assertGreater(grown["hits"], 0)
+        self.assertGreater(grown["found"], 0)
         return False
 
     @contextlib.contextmanager
