@@ -68,7 +68,7 @@ enum pvfs_class {
 	PVFS_LARGE,	/* data beyond that */
 	PVFS_SYNC,	/* may wait for the host's disk: fsync, fallocate, copies */
 	PVFS_CLASSES,
-	PVFS_NEVER = PVFS_CLASSES,	/* waits for other processes: locks */
+	PVFS_NEVER = PVFS_CLASSES,	/* no caller polls: background, locks, no reply */
 };
 
 #define PVFS_SMALL_MAX		32768U
@@ -120,7 +120,7 @@ struct pvfs_queue {
 	struct pvfs_dev *dev;
 	unsigned int index;
 	bool live;			/* the ring may be touched */
-	unsigned int endless;		/* requests in flight that wait for other processes */
+	unsigned int unmeasured;	/* requests of PVFS_NEVER in flight: they teach nothing */
 	u64 seq;
 
 	struct list_head free;

@@ -67,7 +67,7 @@ static struct pvfs_slot *pvfs_add(struct pvfs_queue *q, struct fuse_req *req, vo
 	}
 	list_move_tail(&slot->node, &q->busy);
 	q->poll.inflight++;
-	q->endless += slot->class == PVFS_NEVER;
+	q->unmeasured += slot->class == PVFS_NEVER;
 	q->stats.requests++;
 	slot->start = local_clock();
 	clear_bit(FR_PENDING, &req->flags);
@@ -254,7 +254,7 @@ static void pvfs_slot_done(struct pvfs_queue *q, struct pvfs_slot *slot, struct 
 
 	pvfs_slot_free(q, slot);
 	q->poll.inflight--;
-	q->endless -= slot->class == PVFS_NEVER;
+	q->unmeasured -= slot->class == PVFS_NEVER;
 	clear_bit(FR_SENT, &req->flags);
 	if (wait) {
 		virtio_poll_waiter_del(&q->poll);
@@ -301,7 +301,7 @@ unsigned int pvfs_collect(struct pvfs_queue *q, struct list_head *done, bool pol
 	}
 	if (n) {
 		virtio_poll_answered(&q->poll, polled);
-		if (q->poll.inflight == q->endless)
+		if (q->poll.inflight == q->unmeasured)
 			q->poll.wait_start = 0;
 		pvfs_dispatch(q, fiq);
 	}
@@ -529,7 +529,7 @@ void pvfs_queue_empty(struct pvfs_queue *q)
 
 		pvfs_slot_free(q, slot);
 		q->poll.inflight--;
-		q->endless -= slot->class == PVFS_NEVER;
+		q->unmeasured -= slot->class == PVFS_NEVER;
 		clear_bit(FR_SENT, &req->flags);
 		req->out.h.error = -EIO;
 		pvfs_end_later(q, req);

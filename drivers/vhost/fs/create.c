@@ -18,7 +18,7 @@
 /*
  * The VFS takes the umask from the thread, and not where a directory has a
  * default ACL, so it is for the VFS to apply it.  All kernel threads share one
- * fs_struct; a worker gets its own first.
+ * fs_struct; a worker or a poller's thread gets its own first.
  */
 static int vhfs_umask_begin(const struct vhfs_req *req, u32 umask, int *old)
 {

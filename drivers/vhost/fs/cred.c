@@ -222,8 +222,10 @@ static bool vhfs_is_caller(const struct vhfs_caller *slot,
 
 /**
  * vhfs_cred_caller - the credentials that make things for a request's caller
- * @req: decoded; by a worker
+ * @req: decoded
  * @kill: without CAP_FSETID
+ *
+ * In any thread: the mutex is held for no longer than it takes to copy a few words.
  *
  * Returns a reference, or an error.
  */
