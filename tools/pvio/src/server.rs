@@ -105,6 +105,9 @@ pub fn wait<const N: usize>(fds: [BorrowedFd<'_>; N], timeout: PollTimeout) -> [
     }
 }
 
+/// How long a front end may take to connect before the guest that left is seen to again.
+const AGAIN_MS: u16 = 1000;
+
 /// Serves front ends until there can be no more. `name` is for messages; once `stop`
 /// has something to read, pvio takes no front end from a listener that others have, too.
 pub fn serve<S: Service>(entrance: Entrance, session: &Shared<S>, name: &str, stop: &EventFd) {
@@ -116,12 +119,19 @@ pub fn serve<S: Service>(entrance: Entrance, session: &Shared<S>, name: &str, st
     let stop = borrow(stop);
     let stopping = || wait([stop], PollTimeout::ZERO)[0];
     loop {
-        if inherited {
-            let [stopping, ready] = wait([stop, listener.as_fd()], PollTimeout::NONE);
-            if stopping {
+        let held = lock(session).is_held();
+        if inherited || held {
+            let timeout = if held {
+                AGAIN_MS.into()
+            } else {
+                PollTimeout::NONE
+            };
+            let [stopping, ready] = wait([stop, listener.as_fd()], timeout);
+            if stopping && inherited {
                 return;
             }
-            if !ready {
+            if !ready && !stopping {
+                lock(session).let_go();
                 continue;
             }
         }

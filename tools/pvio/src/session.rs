@@ -16,8 +16,8 @@
 //! still read and write the guest's memory, and a VMM that went on would give that memory
 //! to other uses of its guest: a late read would overwrite them, and a late write would
 //! put them on the disk. So the front end waits as long as it is there. If it is gone,
-//! the device and the guest's memory stay until all is answered, and no other front end
-//! is served before that.
+//! the device and the guest's memory stay until all is answered ([`Session::let_go`]), and
+//! no other front end is served before that.
 
 use std::fs::File;
 use std::io;
@@ -166,6 +166,19 @@ impl<S: Service> Session<S> {
         }
         self.late = false;
         self.forget();
+    }
+
+    /// Whether a guest that left still has the kernel's device and its memory.
+    pub fn is_held(&self) -> bool {
+        self.late && self.vrings.iter().any(|vring| vring.running)
+    }
+
+    /// Waits once more for the answers to a guest that left, and lets go of what it had if
+    /// they have come. A disk that never answers has been spoken of.
+    pub fn let_go(&mut self) {
+        if self.is_held() && self.stop_for_good().is_ok() {
+            self.forget();
+        }
     }
 
     /// Lets go of the kernel's device and of the guest's memory.

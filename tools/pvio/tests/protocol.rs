@@ -288,6 +288,35 @@ fn a_guest_that_left_keeps_its_device_until_all_is_answered() {
 }
 
 #[test]
+fn a_guest_that_left_is_let_go_of_once_all_is_answered() {
+    let bench = Bench::new();
+    let (mem, kick) = (memfd(MEM), eventfd());
+    let front = bench.connect();
+    front.negotiate();
+    front.give_memory(&mem);
+    front.start_ring(0, 0, &kick);
+    bench.state().stops_fail = 2;
+    front.close();
+    assert!(bench.state().open);
+
+    let dir = TempDir::new().unwrap();
+    let (entrance, _place) = Entrance::at_path(&dir.as_path().join("s")).unwrap();
+    let listener = entrance.listener().unwrap();
+    let stop = EventFd::new(0).unwrap();
+    std::thread::scope(|threads| {
+        threads.spawn(|| server::serve(entrance, &bench.session, "waits", &stop));
+        let mut patience = 3000;
+        while bench.state().open && patience > 0 {
+            std::thread::sleep(Duration::from_millis(10));
+            patience -= 1;
+        }
+        stop.write(1).unwrap();
+        server::shut(&listener);
+    });
+    assert!(!bench.state().open);
+}
+
+#[test]
 fn an_inherited_listener_outlives_us() {
     let bench = Bench::new();
     let dir = TempDir::new().unwrap();
