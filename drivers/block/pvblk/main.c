@@ -396,7 +396,7 @@ static void pvblk_config_changed(struct virtio_device *vdev)
 }
 
 #ifdef CONFIG_PM_SLEEP
-/* Whose tasks, frozen before us, do not look for themselves any more. */
+/* IOPOLL tasks are frozen before the device, so collect their completions for them. */
 static void pvblk_collect_for_iopoll(struct pvblk_dev *dev)
 {
 	unsigned int i;

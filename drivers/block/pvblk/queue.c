@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Into the ring and out of it.  Submission takes the queue's lock, adds, makes
- * sure that something polls or interrupts (virtio_poll_watch()), and kicks after dropping the
+ * sure that something polls or interrupts (pvblk_watch()), and kicks after dropping the
  * lock if the device asked for it.  Completions are collected under the lock
  * and completed without it.
  */

@@ -46,11 +46,11 @@
  * that task.)  Where nothing is in flight no one is kept waiting: a task that computes
  * between one I/O and the next does not crowd out its own poller.
  *
- * When that while is over, the next queue tries again, and the thread is on trial: each request
+ * When the back-off is over, the next queue tries again, and the thread is on trial: each request
  * is submitted with callbacks on.  That costs no interrupt where the thread is the next to run,
- * because it turns them off.  That it runs says nothing of other tasks, because a SCHED_IDLE
- * thread runs a little beside any.  The trial ends at the first run of the timer that finds it at
- * work; beside a task that computes, one in hundreds would.
+ * because it turns them off.  The trial ends when a tick finds the thread at work.  If its first
+ * run ended it, it would end beside a task that computes, too, because a SCHED_IDLE thread runs a
+ * little beside any.
  *
  * Where a device answers before the submitter can sleep, as one does that is emulated in the kick,
  * interrupts keep the submitter going, and the thread does not run.  That is not crowding: a
@@ -187,19 +187,21 @@ void vpoll_back_off(struct virtio_poller *p)
 }
 
 /*
- * A tick while the thread is runnable: who has the CPU?  If it is the thread, its trial ends, and
- * sooner or later if it is the user.  Another task wants the CPU for itself.  The user is taken to
- * wait for answers, even when it computes: then a task that polls here leaves only when the
- * scheduler asks it to.
+ * Called each tick while the thread is runnable.  A tick on the thread ends its trial; one on the
+ * user counts towards its end.  A tick on any other task means that this task wants the CPU.  The
+ * user is taken to wait for answers, even when it computes: then a task that polls here leaves
+ * only when the scheduler asks it to.
  */
 void vpoll_sample(struct virtio_poller *p)
 {
-	if (current == this_cpu_read(vpoll_tasks))
+	if (current == this_cpu_read(vpoll_tasks)) {
 		WRITE_ONCE(p->trial, 0);
-	else if (vpoll_is_user(p, current))
-		WRITE_ONCE(p->trial, p->trial - !!p->trial);
-	else if (!is_idle_task(current))
+	} else if (vpoll_is_user(p, current)) {
+		if (p->trial)
+			WRITE_ONCE(p->trial, p->trial - 1);
+	} else if (!is_idle_task(current)) {
 		p->wanted = true;
+	}
 }
 
 static bool vpoll_is_other(const struct virtio_poller *p, const struct task_struct *task)

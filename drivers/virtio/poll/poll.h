@@ -26,7 +26,7 @@ struct virtio_poller {
 
 	/* Other tasks, see others.c. */
 	bool wanted;			/* they want the CPU; the thread has not run since */
-	unsigned int trial;		/* ticks for which it is on trial, see others.c */
+	unsigned int trial;		/* ticks on the user until its trial ends; 0: none */
 	bool away;			/* others have the CPU before it does; likewise */
 	bool frequent;			/* they preempt the thread, or a task that polls, often */
 	u64 preempted;			/* local_clock() when they did so last */

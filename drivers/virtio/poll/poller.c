@@ -378,9 +378,9 @@ EXPORT_SYMBOL_GPL(virtio_poll_begin);
  * @q: the queue, locked
  * @found: how many answers there were
  *
- * Even with nothing left in flight the queue stays with the poller after a hit: the
- * completion may wake a task, which preempts the thread and submits the next request
- * before that comes round again.
+ * Even with nothing left in flight the queue stays with the poller after a poll that found
+ * something: the completion may wake a task, which preempts the thread and submits the next
+ * request before that comes round again.
  */
 void virtio_poll_end(struct virtio_poll_queue *q, unsigned int found)
 {
