@@ -63,6 +63,12 @@ static long vblk_set_table(struct vserve_dev *vdev, void __user *argp)
 	return r;
 }
 
+/*
+ * The backend changes only while no request can use it.  A vring uses it from its start
+ * until a stop has succeeded: a stop that timed out, or whose caller was killed, leaves the
+ * vring stopping, with requests that the backend still has.  A stop that goes on holds the
+ * device's mutex, and after the file was closed no ioctl comes.
+ */
 static long vblk_set_backend(struct vblk_dev *dev, void __user *argp)
 {
 	struct vblk_backend *be = NULL;
@@ -74,6 +80,9 @@ static long vblk_set_backend(struct vblk_dev *dev, void __user *argp)
 			       offsetofend(struct vhost_blk_backend, engine));
 	if (r)
 		return r;
+	/* First, because opening a disk writes back and drops its page cache. */
+	if (vserve_any_running(&dev->base))
+		return -EBUSY;
 	if (arg.fd != -1) {
 		be = vblk_backend_open(dev, &arg);
 		if (IS_ERR(be))

@@ -51,9 +51,9 @@ enum vhost_blk_engine {
  * @serial: answer to GET_ID, padded with zeroes
  * @pad: 0
  *
- * May be called again while vrings run: requests in flight end on the old
- * backend, new ones go to the new one.  The guest's next flush covers both.
- * What fails changes nothing.
+ * May be called again as long as no vring runs, else it is -EBUSY.  A vring runs from
+ * VHOST_SERVE_START until a stop of it has succeeded: one that failed with -ETIMEDOUT
+ * left requests with the backend.  What fails changes nothing.
  */
 struct vhost_blk_backend {
 	__u32	size;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Durability: what a guest was told is on the medium is, whichever backend it
- * was given to.
+ * was given to.  There may be another backend while no vring runs.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -100,7 +100,9 @@ static void a_flush_covers_the_backend_before(void)
 	EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_OUT, 0, g.data, 4096),
 		  VIRTIO_BLK_S_OK);
 	before = flushes_of(one);
+	EXPECT_EQ(vblk_stop(g.dev.fd, 0), 0);
 	EXPECT_EQ(vblk_set_backend(g.dev.fd, fd, 0, 0), 0);
+	EXPECT_EQ(vblk_start(g.dev.fd, 0), 0);
 	flush_ok(&g);
 	EXPECT(flushes_of(one) > before);
 	/* when its last request is done it is not the guest's any more */
@@ -135,6 +137,108 @@ static void a_backend_that_is_taken_away_is_flushed(void)
 	rig_close(&g);
 }
 
+#define SLOTS	64
+
+static void offer_writes(struct rig *g, u64 seed)
+{
+	unsigned int i;
+
+	for (i = 0; i < SLOTS; i++) {
+		rig_pattern(g->data + i * 4096, 4096, seed + i);
+		/* holes between them, so that they stay apart */
+		rig_queue(g, 0, VIRTIO_BLK_T_OUT, i * 16, g->data + i * 4096, 4096);
+	}
+	rig_kick(g, 0);
+}
+
+static void expect_writes(const char *disk, u64 seed)
+{
+	u8 seen[4096];
+	unsigned int i;
+
+	for (i = 0; i < SLOTS; i++) {
+		backend_read(disk, i * 16 * 512, seen, sizeof(seen));
+		EXPECT(rig_pattern_ok(seen, sizeof(seen), seed + i));
+	}
+}
+
+static const char *slow_disk(const char *name)
+{
+	backend_need_modules();
+	return nullb_create(&(struct nullb){
+		.name = name, .irqmode = 2, .completion_nsec = 200000,
+	});
+}
+
+static int set_backend(struct rig *g, int fd)
+{
+	return vblk_set_backend(g->dev.fd, fd, 0, 0);
+}
+
+static void another_backend_is_refused_under_io(void)
+{
+	const char *one = slow_disk("one"), *two = slow_disk("two");
+	int fd = open(two, O_RDWR | O_CLOEXEC);
+	unsigned int i;
+	struct rig g;
+
+	EXPECT(fd >= 0);
+	rig_open(&g, one, &(struct rig_opts){ .queues = 2 });
+	for (i = 0; i < 10; i++) {
+		offer_writes(&g, i * SLOTS);
+		EXPECT_EQ(set_backend(&g, fd), -EBUSY);
+		EXPECT_EQ(set_backend(&g, -1), -EBUSY);
+		rig_wait(&g, 0);
+		expect_writes(one, i * SLOTS);
+	}
+	/* one that runs is enough, idle or not */
+	EXPECT_EQ(vblk_stop(g.dev.fd, 0), 0);
+	EXPECT_EQ(set_backend(&g, fd), -EBUSY);
+	rig_check_works(&g, 1, 0);
+	EXPECT_EQ(vblk_stop(g.dev.fd, 1), 0);
+	EXPECT_EQ(set_backend(&g, fd), 0);
+	close(fd);
+	rig_close(&g);
+}
+
+static void the_backend_is_replaced_between_stop_and_start(void)
+{
+	const char *disk[2];
+	unsigned int i;
+	struct rig g;
+	int fd[2];
+
+	disk[0] = slow_disk("one");
+	disk[1] = slow_disk("two");
+	for (i = 0; i < 2; i++)
+		fd[i] = open(disk[i], O_RDWR | O_CLOEXEC);
+	rig_open(&g, disk[0], NULL);
+	for (i = 1; i <= 10; i++) {
+		EXPECT_EQ(vblk_stop(g.dev.fd, 0), 0);
+		offer_writes(&g, i * SLOTS);
+		EXPECT_EQ(set_backend(&g, -1), 0);
+		EXPECT_EQ(set_backend(&g, fd[!(i & 1)]), 0);
+		EXPECT_EQ(set_backend(&g, fd[i & 1]), 0);
+		EXPECT_EQ(vblk_start(g.dev.fd, 0), 0);
+		ring_kick_always(&g.ring[0]);
+		rig_wait(&g, 0);
+		expect_writes(disk[i & 1], i * SLOTS);
+	}
+	EXPECT_EQ(vblk_stop(g.dev.fd, 0), 0);
+	EXPECT_EQ(set_backend(&g, -1), 0);
+	EXPECT_EQ(vblk_start(g.dev.fd, 0), 0);
+	EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_IN, 0, g.data, 4096),
+		  VIRTIO_BLK_S_IOERR);
+	EXPECT_EQ(set_backend(&g, fd[0]), -EBUSY);
+	EXPECT_EQ(vblk_stop(g.dev.fd, 0), 0);
+	EXPECT_EQ(set_backend(&g, fd[0]), 0);
+	EXPECT_EQ(vblk_start(g.dev.fd, 0), 0);
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+	for (i = 0; i < 2; i++)
+		close(fd[i]);
+}
+
 #define TEST(f) { .name = #f, .run = f }
 
 int main(int argc, char **argv)
@@ -144,6 +248,8 @@ int main(int argc, char **argv)
 		TEST(writethrough_makes_each_write_durable),
 		TEST(a_flush_covers_the_backend_before),
 		TEST(a_backend_that_is_taken_away_is_flushed),
+		TEST(another_backend_is_refused_under_io),
+		TEST(the_backend_is_replaced_between_stop_and_start),
 	};
 
 	return ktap_main(argc, argv, tests, KTAP_COUNT(tests),
