@@ -188,7 +188,7 @@ enum vserve_malformed {
  *	it again; with @may_sleep: the chain is given back to the guest with length
  *	0, as malformed.  It undoes what it did before it fails
  * @submit: see above.  A request that comes from vring->pending has the state
- *	VSERVE_PENDING: the backend may have changed since it was taken
+ *	VSERVE_PENDING: the size of the backend may have changed since it was taken
  * @flush: optional
  * @reap: optional: ask a backend for completions of requests that are polled
  * @punt: optional: work() is about to carry out the request, alone; @again: after

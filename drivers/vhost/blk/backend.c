@@ -4,8 +4,7 @@
  * what it allows.
  *
  * A backend is immutable once made.  The device holds one, and so does each
- * vring's binding; VHOST_BLK_SET_BACKEND on running vrings gives each a new
- * binding, and the old backend goes with the last request that uses it.
+ * vring's binding.
  */
 #include <linux/blk-integrity.h>
 #include <linux/blkdev.h>

@@ -102,9 +102,6 @@ bool vblk_bio_submit_flush(struct vblk_req *req);
  * @nowait: the backend can be submitted to without sleeping
  * @polled: it has poll queues and they are to be used
  * @read_queues: it has queues for reads alone
- * @used: a vring was bound to it
- * @binds: how many bindings there are, see bind.c
- * @replaced: in vblk_dev.replaced
  */
 struct vblk_backend {
 	struct kref ref;
@@ -117,9 +114,6 @@ struct vblk_backend {
 	bool nowait;
 	bool polled;
 	bool read_queues;
-	bool used;
-	atomic_t binds;
-	struct list_head replaced;
 	u8 serial[VHOST_BLK_SERIAL_LEN];
 };
 
@@ -270,7 +264,7 @@ struct vblk_counters {
 /*
  * struct vblk_vring - a virtqueue of a disk
  *
- * @next_bind: while backend or pins are replaced, under the device's mutex
+ * @next_bind: while the pins are replaced, under the device's mutex
  *
  * The rest is written by the holder of the vring's mutex:
  * @pin: references to pages of guest memory do not do, see memory.c
@@ -308,19 +302,13 @@ struct vblk_vring {
 
 /*
  * struct vblk_dev - an open /dev/vhost-blk
- * @replaced: backends that were, and are not flushed; see bind.c
- * @flush_failed: one of them could not be; the guest's next flush says so
- * @flush_owed: one of the two; read without the lock
+ * @backend: NULL: there is none.  It changes only while no vring runs or stops
  * @engine_id: of @backend, for readers of counters without the mutex
  */
 struct vblk_dev {
 	struct vserve_dev base;
 	struct vblk_backend *backend;
 	struct vblk_pins *pins;
-	struct mutex flush_lock;	/* replaced, flush_*, backend */
-	struct list_head replaced;
-	bool flush_failed;
-	bool flush_owed;
 	u32 engine_id;
 	bool writeback;
 };
@@ -379,10 +367,6 @@ void vblk_bind_put(struct vblk_bind *bind);
 int vblk_rebind_begin(struct vblk_dev *dev);
 void vblk_rebind_end(struct vblk_dev *dev);
 void vblk_rebind_cancel(struct vblk_dev *dev);
-void vblk_replace_backend(struct vblk_dev *dev, struct vblk_backend *be);
-void vblk_forget_replaced(struct vblk_dev *dev);
-bool vblk_submit_flush(struct vblk_req *req);
-int vblk_flush(struct vblk_req *req);
 
 /* take.c */
 int vblk_take(struct vserve_req *req, const struct vserve_chain *chain,

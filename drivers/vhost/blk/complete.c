@@ -103,6 +103,13 @@ static int vblk_do_ranges(struct vblk_req *req)
 	return r;
 }
 
+static int vblk_do_flush(struct vblk_req *req)
+{
+	struct vblk_backend *be = req->bind->backend;
+
+	return be->read_only ? 0 : be->engine->flush(be);
+}
+
 /**
  * vblk_work - vserve_ops.work: everything that takes its time
  * @vreq: the request
@@ -129,7 +136,7 @@ void vblk_work(struct vserve_req *vreq)
 		return;
 	}
 	trace_vhost_blk_submit(req, be->engine_id, VHOST_BLK_HCTX_AUTO);
-	r = req->type == VIRTIO_BLK_T_FLUSH ? vblk_flush(req) : vblk_do_ranges(req);
+	r = req->type == VIRTIO_BLK_T_FLUSH ? vblk_do_flush(req) : vblk_do_ranges(req);
 	if (r)
 		vblk_req_fail(req, r);
 	else

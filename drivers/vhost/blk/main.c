@@ -63,6 +63,13 @@ static long vblk_set_table(struct vserve_dev *vdev, void __user *argp)
 	return r;
 }
 
+static void vblk_use_backend(struct vblk_dev *dev, struct vblk_backend *be)
+{
+	vblk_backend_put(dev->backend);
+	dev->backend = be;
+	WRITE_ONCE(dev->engine_id, be ? be->engine_id : VHOST_BLK_ENGINE_AUTO);
+}
+
 /*
  * The backend changes only while no request can use it.  A vring uses it from its start
  * until a stop has succeeded: a stop that timed out, or whose caller was killed, leaves the
@@ -73,7 +80,7 @@ static long vblk_set_backend(struct vblk_dev *dev, void __user *argp)
 {
 	struct vblk_backend *be = NULL;
 	struct vhost_blk_backend arg;
-	struct vblk_pins *pins;
+	struct vblk_pins *pins = NULL;
 	long r;
 
 	r = vhost_poll_get_arg(&arg, sizeof(arg), argp,
@@ -89,28 +96,18 @@ static long vblk_set_backend(struct vblk_dev *dev, void __user *argp)
 			return PTR_ERR(be);
 	}
 
-	r = vblk_rebind_begin(dev);
-	if (r)
-		goto put;
-	/* Those of the table there is do for any backend. */
-	pins = vblk_wants_pins(dev, be) ? dev->pins : NULL;
-	if (pins)
-		kref_get(&pins->ref);
-	else if (vblk_wants_pins(dev, be))
-		pins = vblk_pin_table(dev);
-	if (IS_ERR(pins)) {
-		r = PTR_ERR(pins);
-		goto cancel;
+	/* Pins are those of the memory table, and serve any backend. */
+	if (vblk_wants_pins(dev, be)) {
+		pins = dev->pins ?: vblk_pin_table(dev);
+		if (IS_ERR(pins)) {
+			vblk_backend_put(be);
+			return PTR_ERR(pins);
+		}
 	}
-	vblk_replace_backend(dev, be);
-	vblk_set_pins(dev, pins);
-	vblk_rebind_end(dev);
+	if (pins != dev->pins)
+		vblk_set_pins(dev, pins);
+	vblk_use_backend(dev, be);
 	return 0;
-cancel:
-	vblk_rebind_cancel(dev);
-put:
-	vblk_backend_put(be);
-	return r;
 }
 
 static long vblk_get_info(struct vblk_dev *dev, void __user *argp)
@@ -186,11 +183,8 @@ static void vblk_forget(struct vserve_dev *vdev)
 {
 	struct vblk_dev *dev = to_vblk_dev(vdev);
 
-	vblk_forget_replaced(dev);
 	vblk_set_pins(dev, NULL);
-	vblk_backend_put(dev->backend);
-	dev->backend = NULL;
-	WRITE_ONCE(dev->engine_id, VHOST_BLK_ENGINE_AUTO);
+	vblk_use_backend(dev, NULL);
 }
 
 static void vblk_init_vring(struct vserve_vring *vring)
@@ -225,11 +219,7 @@ static void vblk_stop(struct vserve_vring *vvring)
 
 static int vblk_open(struct vserve_dev *vdev)
 {
-	struct vblk_dev *dev = to_vblk_dev(vdev);
-
-	dev->writeback = true;
-	mutex_init(&dev->flush_lock);
-	INIT_LIST_HEAD(&dev->replaced);
+	to_vblk_dev(vdev)->writeback = true;
 	return 0;
 }
 

@@ -175,6 +175,14 @@ bool vblk_still_allowed(struct vblk_req *req)
 			     vblk_is_write(req)) == VIRTIO_BLK_S_OK;
 }
 
+/* Returns false if a worker has to do it. */
+static bool vblk_submit_flush(struct vblk_req *req)
+{
+	const struct vblk_backend *be = req->bind->backend;
+
+	return be->engine->submit_flush && !be->read_only && be->engine->submit_flush(req);
+}
+
 /**
  * vblk_submit - vserve_ops.submit: a read or write goes to its engine, maybe with
  *	the next one, a flush at once
