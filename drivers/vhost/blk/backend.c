@@ -3,8 +3,8 @@
  * What a device serves: opened from a descriptor, matched to an engine, and
  * what it allows.
  *
- * A backend is immutable once made.  The device holds one, and so does each
- * vring's binding.
+ * A backend is immutable once made.  The device holds it until all vrings are stopped.
+ * A worker that submits a request holds it, too, because the request may end first.
  */
 #include <linux/blk-integrity.h>
 #include <linux/blkdev.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Bindings: what the requests of a vring hold of the device, and how the
- * device's pins are replaced while vrings run.
+ * Bindings: how the requests of a vring hold the device's pin table, and how that
+ * table is replaced while vrings run.
  *
  * In two steps, so that it happens for all vrings or for none: what can fail
  * is done before the first of them changes over.
@@ -13,7 +13,6 @@ static void vblk_free_bind(struct work_struct *work)
 	struct vblk_bind *bind = container_of(work, struct vblk_bind,
 					      free_work);
 
-	vblk_backend_put(bind->backend);
 	vblk_pins_put(bind->pins);
 	kfree(bind);
 }
@@ -26,7 +25,7 @@ void vblk_bind_put(struct vblk_bind *bind)
 {
 	if (--bind->users)
 		return;
-	/* Letting go of pages and files takes locks the poller must not. */
+	/* Letting go of pages takes locks the poller must not. */
 	queue_work(bind->dev->base.wq, &bind->free_work);
 }
 
@@ -47,22 +46,8 @@ struct vblk_bind *vblk_bind_alloc(struct vblk_dev *dev)
 	return bind;
 }
 
-static void vblk_fill(struct vblk_bind *bind, u64 features)
-{
-	struct vblk_dev *dev = bind->dev;
-
-	bind->backend = dev->backend;
-	if (bind->backend) {
-		kref_get(&bind->backend->ref);
-		vblk_backend_limits(bind->backend, features, &bind->limits);
-	}
-	bind->pins = dev->pins;
-	if (bind->pins)
-		kref_get(&bind->pins->ref);
-}
-
 /**
- * vblk_bind_use - have new requests use what the device has now
+ * vblk_bind_use - have new requests use the pins that the device has now
  * @vring: the device's mutex is held
  * @bind: from vblk_bind_alloc(), or NULL: there are no new requests
  */
@@ -72,7 +57,7 @@ void vblk_bind_use(struct vblk_vring *vring, struct vblk_bind *bind)
 
 	lockdep_assert_held(&vring->base.dev->vdev.mutex);
 	if (bind)
-		vblk_fill(bind, vring->base.vq.acked_features);
+		bind->pins = vblk_pins_get(bind->dev->pins);
 	mutex_lock(&vring->base.vq.mutex);
 	old = vring->bind;
 	vring->bind = bind;

@@ -5,7 +5,7 @@
  *
  * The data path, in the order of the files: take.c (parse.c, memory.c) ->
  * merge.c -> engine_*.c -> complete.c.  backend.c chooses what is served, bind.c
- * swaps it; main.c is the character device.
+ * swaps pins; main.c is the character device.
  */
 #ifndef _VHOST_BLK_H
 #define _VHOST_BLK_H
@@ -171,15 +171,12 @@ struct vblk_pins {
 };
 
 /*
- * What the requests of one vring hold of the device: a backend, what it allows
- * and a pin table.  @users are the vring and its requests, counted without
- * atomics, as both ends of a request are under the vring's mutex.  Replaced as a
- * whole; the old one goes with its last request.
+ * How the requests of one vring hold a pin table, or that there was none.  @users are
+ * the vring and its requests, counted without atomics, because both ends of a request are
+ * under the vring's mutex.  A binding that was replaced goes with its last request.
  */
 struct vblk_bind {
-	struct vblk_backend *backend;
 	struct vblk_pins *pins;
-	struct vblk_limits limits;
 	unsigned int users;
 	struct vblk_dev *dev;
 	struct work_struct free_work;
@@ -269,6 +266,8 @@ struct vblk_counters {
  * The rest is written by the holder of the vring's mutex:
  * @pin: references to pages of guest memory do not do, see memory.c
  * @bind: for new requests
+ * @backend: the device's, or NULL; set at the start, before the first round
+ * @limits: what requests may do, by @backend; likewise, and renewed in part for each request
  * @leader: command being put together in this round
  * @large: the one request of more than VBLK_MAX_BYTES; @large_bvec is its vector
  * @nr_ranging: discards and write-zeroes that were taken
@@ -284,6 +283,8 @@ struct vblk_vring {
 	bool pin ____cacheline_aligned_in_smp;
 	u32 hctx_used;
 	struct vblk_bind *bind;
+	struct vblk_backend *backend;
+	struct vblk_limits limits;
 	struct vblk_req *leader;
 	struct vblk_req *large;
 	struct bio_vec *large_bvec;
@@ -336,6 +337,12 @@ static inline struct vblk_dev *vblk_dev_of(const struct vblk_vring *vring)
 static inline struct vblk_vring *vblk_vring_of(const struct vblk_req *req)
 {
 	return to_vblk_vring(req->base.vring);
+}
+
+/* What a request in flight was taken for. */
+static inline struct vblk_backend *vblk_backend_of(const struct vblk_req *req)
+{
+	return vblk_vring_of(req)->backend;
 }
 
 /* The next one of the same command, or NULL. */
@@ -404,6 +411,7 @@ bool vblk_unmap_data(struct vblk_req *req, bool may_sleep);
 
 /* pins.c */
 struct vblk_pins *vblk_pin_table(struct vblk_dev *dev);
+struct vblk_pins *vblk_pins_get(struct vblk_pins *pins);
 void vblk_pins_put(struct vblk_pins *pins);
 void vblk_pins_want(struct vblk_pin_region *region, unsigned long at);
 

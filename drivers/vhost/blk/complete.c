@@ -76,12 +76,12 @@ void vblk_update_full(struct vblk_vring *vring)
 
 static int vblk_do_ranges(struct vblk_req *req)
 {
-	const struct vblk_engine *engine = req->bind->backend->engine;
-	struct vblk_limits lim = req->bind->limits;
+	const struct vblk_engine *engine = vblk_backend_of(req)->engine;
+	struct vblk_limits lim = vblk_vring_of(req)->limits;
 	unsigned int i;
 	int r = 0;
 
-	vblk_backend_now(req->bind->backend, &lim);
+	vblk_backend_now(vblk_backend_of(req), &lim);
 
 	for (i = 0; i < req->nr_ranges && !r; i++) {
 		if (!req->ranges[i].sectors)
@@ -99,13 +99,13 @@ static int vblk_do_ranges(struct vblk_req *req)
 	if (r == -EOPNOTSUPP && req->type == VIRTIO_BLK_T_DISCARD)
 		r = 0;
 	if (!r && req->type == VIRTIO_BLK_T_WRITE_ZEROES && req->fua)
-		r = engine->flush(req->bind->backend);
+		r = engine->flush(vblk_backend_of(req));
 	return r;
 }
 
 static int vblk_do_flush(struct vblk_req *req)
 {
-	struct vblk_backend *be = req->bind->backend;
+	struct vblk_backend *be = vblk_backend_of(req);
 
 	return be->read_only ? 0 : be->engine->flush(be);
 }
@@ -117,7 +117,7 @@ static int vblk_do_flush(struct vblk_req *req)
 void vblk_work(struct vserve_req *vreq)
 {
 	struct vblk_req *req = to_vblk_req(vreq);
-	struct vblk_backend *be = req->bind->backend;
+	struct vblk_backend *be = vblk_backend_of(req);
 	int r;
 
 	if (req->resumes) {

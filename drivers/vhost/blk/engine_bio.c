@@ -35,7 +35,7 @@ static void vblk_bio_init(struct vblk_req *req, blk_opf_t opf)
 	struct bio *bio = &req->bio;
 
 	bio_init(bio, NULL, req->bvec, req->nr_bvec, opf);
-	bio->bi_bdev = req->bind->backend->bdev;
+	bio->bi_bdev = vblk_backend_of(req)->bdev;
 #ifdef CONFIG_BLK_CGROUP
 	if (req->base.vring->dev->css)
 		bio_associate_blkg_from_css(bio, req->base.vring->dev->css);
@@ -62,7 +62,7 @@ static void vblk_bio_set(struct vblk_req *req, blk_opf_t flags)
 
 static int vblk_bio_submit(struct vblk_req *req)
 {
-	struct vblk_backend *be = req->bind->backend;
+	struct vblk_backend *be = vblk_backend_of(req);
 
 	/* io.cost and io.latency have bios wait, REQ_NOWAIT or not. */
 	if (!be->nowait ||
@@ -86,7 +86,7 @@ static int vblk_bio_submit(struct vblk_req *req)
  */
 bool vblk_bio_is_hot(const struct vblk_req *req)
 {
-	const struct vblk_backend *be = req->bind->backend;
+	const struct vblk_backend *be = vblk_backend_of(req);
 
 	return be->nowait && req->base.bytes <= VBLK_HOT_BYTES &&
 	       !vblk_has_limits(req->base.vring->dev, bdev_get_queue(be->bdev));
@@ -108,7 +108,7 @@ static void vblk_bio_submit_wait(struct vblk_req *req)
  */
 bool vblk_bio_submit_flush(struct vblk_req *req)
 {
-	const struct vblk_backend *be = req->bind->backend;
+	const struct vblk_backend *be = vblk_backend_of(req);
 	struct request_queue *q = bdev_get_queue(be->bdev);
 
 	if (!be->nowait || !queue_is_mq(q) || vblk_has_limits(req->base.vring->dev, q))
@@ -128,7 +128,7 @@ static int vblk_bio_flush(struct vblk_backend *be)
 
 static int vblk_bio_discard(struct vblk_req *req, const struct vblk_range *range)
 {
-	return blkdev_issue_discard(req->bind->backend->bdev, range->sector,
+	return blkdev_issue_discard(vblk_backend_of(req)->bdev, range->sector,
 				    range->sectors, GFP_KERNEL);
 }
 
@@ -137,7 +137,7 @@ static int vblk_bio_write_zeroes(struct vblk_req *req,
 {
 	bool unmap = range->flags & VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP;
 
-	return blkdev_issue_zeroout(req->bind->backend->bdev, range->sector,
+	return blkdev_issue_zeroout(vblk_backend_of(req)->bdev, range->sector,
 				    range->sectors, GFP_KERNEL,
 				    unmap ? 0 : BLKDEV_ZERO_NOUNMAP);
 }

@@ -27,7 +27,7 @@
 
 static struct file *vblk_file_of(const struct vblk_req *req)
 {
-	return req->bind->backend->file;
+	return vblk_backend_of(req)->file;
 }
 
 /* @res: bytes, or an error */

@@ -222,7 +222,7 @@ static enum rq_end_io_ret vblk_mq_end_io(struct request *rq, blk_status_t error)
 static void vblk_mq_set_bio(struct vblk_req *req, blk_opf_t opf, sector_t start)
 {
 	bio_init(&req->bio, NULL, req->bvec, req->nr_bvec, opf);
-	req->bio.bi_bdev = req->bind->backend->bdev;
+	req->bio.bi_bdev = vblk_backend_of(req)->bdev;
 	req->bio.bi_vcnt = req->nr_bvec;
 	req->bio.bi_iter.bi_size = req->base.bytes;
 	req->bio.bi_iter.bi_sector = start + req->sector;
@@ -231,7 +231,7 @@ static void vblk_mq_set_bio(struct vblk_req *req, blk_opf_t opf, sector_t start)
 
 static void vblk_set_request(struct request *rq, struct vblk_req *lead)
 {
-	sector_t start = lead->bind->backend->bdev->bd_start_sect;
+	sector_t start = vblk_backend_of(lead)->bdev->bd_start_sect;
 	struct vblk_req *req;
 
 	for (req = lead; req; req = vblk_next(req))
@@ -296,7 +296,7 @@ static void vblk_want_batch(const struct vblk_req *lead)
 static struct request *vblk_get_request_here(const struct vblk_req *lead,
 					     blk_opf_t opf)
 {
-	struct vblk_backend *be = lead->bind->backend;
+	struct vblk_backend *be = vblk_backend_of(lead);
 	struct request_queue *q = bdev_get_queue(be->bdev);
 	blk_opf_t as = opf;
 	struct request *rq;
@@ -313,7 +313,7 @@ static struct request *vblk_get_request_here(const struct vblk_req *lead,
 
 static struct request *vblk_get_request(const struct vblk_req *lead, blk_opf_t opf)
 {
-	struct vblk_backend *be = lead->bind->backend;
+	struct vblk_backend *be = vblk_backend_of(lead);
 	struct vblk_vring *vring = vblk_vring_of(lead);
 	struct request *rq;
 	int r;
@@ -373,7 +373,7 @@ static int vblk_mq_issue(struct vblk_vring *vring, struct vblk_req *lead,
 
 static int vblk_mq_submit(struct vblk_req *lead)
 {
-	struct vblk_backend *be = lead->bind->backend;
+	struct vblk_backend *be = vblk_backend_of(lead);
 	struct request_queue *q = bdev_get_queue(be->bdev);
 	blk_opf_t opf = REQ_OP_READ;
 	struct request *rq;
@@ -408,7 +408,7 @@ static int vblk_mq_submit(struct vblk_req *lead)
  */
 static void vblk_ask_context_of(const struct vblk_req *req)
 {
-	struct request_queue *q = bdev_get_queue(req->bind->backend->bdev);
+	struct request_queue *q = bdev_get_queue(vblk_backend_of(req)->bdev);
 	DEFINE_IO_COMP_BATCH(iob);
 	struct blk_mq_hw_ctx *hctx;
 
@@ -424,10 +424,10 @@ static void vblk_ask_context_of(const struct vblk_req *req)
 
 static bool vblk_same_context(const struct vblk_req *a, const struct vblk_req *b)
 {
-	return a->bind == b->bind && a->hctx == b->hctx;
+	return a->hctx == b->hctx;
 }
 
-/* The backend was replaced, or the context: none has to wait for the others. */
+/* The context was replaced: none has to wait for the others. */
 static void vblk_ask_each(struct vserve_vring *vring)
 {
 	struct vblk_req *req, *last = NULL;

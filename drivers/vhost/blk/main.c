@@ -73,8 +73,8 @@ static void vblk_use_backend(struct vblk_dev *dev, struct vblk_backend *be)
 /*
  * The backend changes only while no request can use it.  A vring uses it from its start
  * until a stop has succeeded: a stop that timed out, or whose caller was killed, leaves the
- * vring stopping, with requests that the backend still has.  A stop that goes on holds the
- * device's mutex, and after the file was closed no ioctl comes.
+ * vring stopping, with requests that the backend still has.  A stop in progress holds the
+ * device's mutex, so this waits for it.  No ioctl can follow the close of the file.
  */
 static long vblk_set_backend(struct vblk_dev *dev, void __user *argp)
 {
@@ -175,9 +175,9 @@ static long vblk_ioctl_unlocked(struct vserve_dev *vdev, unsigned int cmd,
 }
 
 /*
- * The owner's resources go with the owner.  The bindings went with their workqueue,
- * so ours is the last reference: what was claimed with the backend's descriptor
- * can be claimed again right after.
+ * The owner's resources go with the owner.  The bindings, and the workers that submitted,
+ * went with their workqueue, so ours is the last reference: what was claimed with the
+ * backend's descriptor can be claimed again right after.
  */
 static void vblk_forget(struct vserve_dev *vdev)
 {
@@ -195,10 +195,16 @@ static void vblk_init_vring(struct vserve_vring *vring)
 static int vblk_start(struct vserve_vring *vvring)
 {
 	struct vblk_vring *vring = to_vblk_vring(vvring);
-	struct vblk_bind *bind = vblk_bind_alloc(vblk_dev_of(vring));
+	struct vblk_dev *dev = vblk_dev_of(vring);
+	struct vblk_bind *bind = vblk_bind_alloc(dev);
 
 	if (!bind)
 		return -ENOMEM;
+	vring->backend = dev->backend;
+	vring->limits = (struct vblk_limits){};
+	if (vring->backend)
+		vblk_backend_limits(vring->backend, vvring->vq.acked_features,
+				    &vring->limits);
 	vring->pin = false;
 	vblk_bind_use(vring, bind);
 	return 0;
@@ -215,6 +221,7 @@ static void vblk_stop(struct vserve_vring *vvring)
 	vring->large_bvec = NULL;
 	vring->max_large_bvec = 0;
 	vblk_bind_use(vring, NULL);
+	vring->backend = NULL;
 }
 
 static int vblk_open(struct vserve_dev *vdev)

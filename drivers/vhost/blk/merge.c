@@ -43,7 +43,7 @@ static unsigned int vblk_count_segs(const struct queue_limits *lim,
  */
 void vblk_set_segs(struct vblk_req *req)
 {
-	struct block_device *bdev = req->bind->backend->bdev;
+	struct block_device *bdev = vblk_backend_of(req)->bdev;
 
 	if (bdev)
 		req->nr_segs = vblk_count_segs(&bdev_get_queue(bdev)->limits, req->bvec,
@@ -63,7 +63,7 @@ static bool vblk_gap(const struct bio_vec *a, const struct bio_vec *b,
  */
 bool vblk_aligned(const struct vblk_req *req)
 {
-	struct vblk_backend *be = req->bind->backend;
+	struct vblk_backend *be = vblk_backend_of(req);
 	unsigned int mask = SECTOR_SIZE - 1, len_mask, i;
 	unsigned long boundary = 0;
 
@@ -73,7 +73,7 @@ bool vblk_aligned(const struct vblk_req *req)
 		boundary = queue_virt_boundary(bdev_get_queue(be->bdev));
 	} else if (be->file->f_flags & O_DIRECT) {
 		/* Its file system wants whole blocks in each. */
-		len_mask = (req->bind->limits.block_sectors << SECTOR_SHIFT) - 1;
+		len_mask = (vblk_vring_of(req)->limits.block_sectors << SECTOR_SHIFT) - 1;
 	} else {
 		return true;
 	}
@@ -108,7 +108,7 @@ static bool vblk_crosses_chunk(const struct queue_limits *lim, u64 sector, u32 b
  */
 bool vblk_fits(const struct vblk_req *req)
 {
-	struct block_device *bdev = req->bind->backend->bdev;
+	struct block_device *bdev = vblk_backend_of(req)->bdev;
 	const struct queue_limits *lim = &bdev_get_queue(bdev)->limits;
 
 	return req->nr_segs <= lim->max_segments &&
@@ -119,12 +119,12 @@ bool vblk_fits(const struct vblk_req *req)
 
 static bool vblk_can_join(const struct vblk_req *lead, const struct vblk_req *req)
 {
-	const struct vblk_backend *be = req->bind->backend;
+	const struct vblk_backend *be = vblk_backend_of(req);
 	const struct vblk_req *last = lead->tail;
 	const struct queue_limits *lim;
 	unsigned long boundary;
 
-	if (be->engine_id != VHOST_BLK_ENGINE_MQ || lead->bind != req->bind ||
+	if (be->engine_id != VHOST_BLK_ENGINE_MQ ||
 	    lead->type != req->type || lead->fua != req->fua ||
 	    last->sector + (last->base.bytes >> SECTOR_SHIFT) != req->sector)
 		return false;
@@ -168,9 +168,9 @@ static void vblk_fail(struct vserve_req *lead)
  */
 bool vblk_still_allowed(struct vblk_req *req)
 {
-	struct vblk_limits lim = req->bind->limits;
+	struct vblk_limits lim = vblk_vring_of(req)->limits;
 
-	vblk_backend_now(req->bind->backend, &lim);
+	vblk_backend_now(vblk_backend_of(req), &lim);
 	return vblk_check_rw(&lim, req->sector, req->base.bytes,
 			     vblk_is_write(req)) == VIRTIO_BLK_S_OK;
 }
@@ -178,7 +178,7 @@ bool vblk_still_allowed(struct vblk_req *req)
 /* Returns false if a worker has to do it. */
 static bool vblk_submit_flush(struct vblk_req *req)
 {
-	const struct vblk_backend *be = req->bind->backend;
+	const struct vblk_backend *be = vblk_backend_of(req);
 
 	return be->engine->submit_flush && !be->read_only && be->engine->submit_flush(req);
 }
@@ -247,7 +247,7 @@ static void vblk_set_aside(struct vserve_req *lead)
 /* The poller's thread calls submit_wait() after its round, or else a worker does. */
 static void vblk_hand_over_all(struct vserve_req *lead)
 {
-	const struct vblk_engine *engine = to_vblk_req(lead)->bind->backend->engine;
+	const struct vblk_engine *engine = vblk_backend_of(to_vblk_req(lead))->engine;
 	struct vserve_req *next;
 
 	for (; lead; lead = next) {
@@ -278,7 +278,7 @@ void vblk_flush_batch(struct vserve_vring *vvring)
 		vserve_req_start(req);
 	/* It may be over when submit() returns. */
 	reqs = lead->cmd_reqs;
-	r = lead->bind->backend->engine->submit(lead);
+	r = vblk_backend_of(lead)->engine->submit(lead);
 	if (!r) {
 		vring->stats.commands++;
 		vring->stats.merged += reqs - 1;

@@ -459,6 +459,17 @@ static void vblk_pins_free(struct kref *ref)
 }
 
 /**
+ * vblk_pins_get - take a reference to a pin table
+ * @pins: may be NULL
+ */
+struct vblk_pins *vblk_pins_get(struct vblk_pins *pins)
+{
+	if (pins)
+		kref_get(&pins->ref);
+	return pins;
+}
+
+/**
  * vblk_pins_put - a user less of a pin table; may sleep
  * @pins: may be NULL
  */

@@ -113,7 +113,7 @@ out:
 
 static int vblk_prep_id(struct vblk_req *req, struct vblk_chain *chain)
 {
-	u8 *serial = req->bind->backend->serial;
+	u8 *serial = vblk_backend_of(req)->serial;
 	size_t len = min_t(size_t, chain->in.len, VHOST_BLK_SERIAL_LEN);
 
 	if (vblk_copy_front(&chain->in, serial, len, true))
@@ -130,7 +130,7 @@ static int vblk_prepare(struct vblk_req *req, struct vblk_chain *chain,
 			bool may_sleep)
 {
 	struct vhost_virtqueue *vq = &req->base.vring->vq;
-	struct vblk_limits *lim = &req->bind->limits;
+	struct vblk_limits *lim = &vblk_vring_of(req)->limits;
 	struct virtio_blk_outhdr hdr;
 
 	if (chain->out.len < sizeof(hdr)) {
@@ -143,11 +143,11 @@ static int vblk_prepare(struct vblk_req *req, struct vblk_chain *chain,
 	req->sector = vhost64_to_cpu(vq, hdr.sector);
 	trace_vhost_blk_arrive(req, VIRTIO_BLK_S_OK);
 
-	if (!req->bind->backend) {
+	if (!vblk_backend_of(req)) {
 		vserve_req_finish(&req->base, VIRTIO_BLK_S_IOERR);
 		return 0;
 	}
-	vblk_backend_now(req->bind->backend, lim);
+	vblk_backend_now(vblk_backend_of(req), lim);
 	switch (req->type) {
 	case VIRTIO_BLK_T_IN:
 	case VIRTIO_BLK_T_OUT:

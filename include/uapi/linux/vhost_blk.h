@@ -51,9 +51,9 @@ enum vhost_blk_engine {
  * @serial: answer to GET_ID, padded with zeroes
  * @pad: 0
  *
- * May be called again as long as no vring runs, else it is -EBUSY.  A vring runs from
- * VHOST_SERVE_START until a stop of it has succeeded: one that failed with -ETIMEDOUT
- * left requests with the backend.  What fails changes nothing.
+ * Fails with -EBUSY while a vring runs: from VHOST_SERVE_START until a stop of it has
+ * succeeded, because one that failed with -ETIMEDOUT left requests with the backend.  What
+ * fails changes nothing.
  *
  * It flushes nothing.  What the guest wrote and did not flush may still be in a cache of the
  * old backend, and later flushes of the guest go to the new one.  So an owner whose guest

@@ -538,7 +538,7 @@ static void a_stop_does_not_wait_for_ever(void)
 	EXPECT_EQ(vblk_set_backend(g.dev.fd, fd, 0, 0), -EBUSY);
 
 	dm_resume("hang");
-	/* Answered, but nobody has seen that the vring has stopped. */
+	/* All requests are answered, but no stop has succeeded yet. */
 	until_in_flight(&g, 0);
 	EXPECT_EQ(vblk_set_backend(g.dev.fd, fd, 0, 0), -EBUSY);
 	set_stop_timeout("60");
