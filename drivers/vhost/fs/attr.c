@@ -10,15 +10,27 @@
 
 #include "fs.h"
 
+/* The guest mounts there by itself, so that the files beneath have a device of their own. */
+static u32 vhfs_attr_flags(const struct vhfs_place *at)
+{
+	const struct vhfs_mount *mount = at->mount;
+	bool marked = mount->ex->session.flags & FUSE_SUBMOUNTS && mount->parent &&
+		      vhfs_is_mount_root(mount, at->dentry) && d_is_dir(at->dentry);
+
+	return marked ? FUSE_ATTR_SUBMOUNT : 0;
+}
+
 /**
  * vhfs_fill_attr - attributes as FUSE has them
- * @ex: whose ids they are said in
+ * @at: of what
  * @stat: from vfs_getattr()
  * @attr: to be filled
  */
-void vhfs_fill_attr(const struct vhfs_export *ex, const struct kstat *stat,
+void vhfs_fill_attr(const struct vhfs_place *at, const struct kstat *stat,
 		    struct fuse_attr *attr)
 {
+	const struct vhfs_export *ex = at->mount->ex;
+
 	attr->ino = stat->ino;
 	attr->size = stat->size;
 	attr->blocks = stat->blocks;
@@ -34,7 +46,7 @@ void vhfs_fill_attr(const struct vhfs_export *ex, const struct kstat *stat,
 	attr->gid = from_kgid_munged(ex->user_ns, stat->gid);
 	attr->rdev = new_encode_dev(stat->rdev);
 	attr->blksize = stat->blksize;
-	attr->flags = 0;
+	attr->flags = vhfs_attr_flags(at);
 }
 
 static void vhfs_set_attr_timeout(const struct vhfs_export *ex, u64 *valid,
@@ -49,6 +61,7 @@ static void vhfs_set_attr_timeout(const struct vhfs_export *ex, u64 *valid,
 static int vhfs_answer_attr(struct vhfs_req *req)
 {
 	struct fuse_attr_out *out = vhfs_reply(req, struct fuse_attr_out);
+	const struct vhfs_place self = vhfs_place(req, vhfs_dentry(req));
 	struct path path = vhfs_path(req);
 	struct kstat stat;
 	int r;
@@ -56,7 +69,7 @@ static int vhfs_answer_attr(struct vhfs_req *req)
 	r = vfs_getattr(&path, &stat, STATX_BASIC_STATS, AT_STATX_SYNC_AS_STAT);
 	if (r)
 		return r;
-	vhfs_fill_attr(req->ex, &stat, &out->attr);
+	vhfs_fill_attr(&self, &stat, &out->attr);
 	vhfs_set_attr_timeout(req->ex, &out->attr_valid, &out->attr_valid_nsec);
 	return 0;
 }
@@ -64,7 +77,7 @@ static int vhfs_answer_attr(struct vhfs_req *req)
 /* The handle, if there is one, means the same inode: it says nothing more. */
 int vhfs_getattr(struct vhfs_req *req)
 {
-	if (!req->may_sleep && !req->ex->quick_getattr)
+	if (!req->may_sleep && !req->node->mount->quick_getattr)
 		return VHFS_PUNT;
 	return vhfs_answer_attr(req);
 }
@@ -344,11 +357,11 @@ int vhfs_setattr(struct vhfs_req *req)
 
 	if (arg->valid & FATTR_SIZE && vhfs_too_big(req, vhfs_inode(req)))
 		return VHFS_PUNT;
-	r = mnt_want_write(req->ex->root.mnt);
+	r = mnt_want_write(vhfs_mnt(req));
 	if (r)
 		return r;
 	r = vhfs_set_all(req, arg);
-	mnt_drop_write(req->ex->root.mnt);
+	mnt_drop_write(vhfs_mnt(req));
 	/*
 	 * A squashed guest may write files that it does not own, and an error would be that of
 	 * its fsync() and close().  The time stays that of the write on the host.
@@ -365,10 +378,11 @@ int vhfs_access(struct vhfs_req *req)
 
 	if (mask & ~(MAY_READ | MAY_WRITE | MAY_EXEC))
 		return -EINVAL;
-	if (mask & MAY_WRITE && vhfs_read_only(req->ex) &&
+	if (mask & MAY_WRITE &&
+	    (vhfs_read_only(req->ex) || __mnt_is_readonly(vhfs_mnt(req))) &&
 	    !special_file(vhfs_inode(req)->i_mode))
 		return -EROFS;
-	return inode_permission(vhfs_idmap(req->ex), vhfs_inode(req), mask);
+	return inode_permission(vhfs_idmap(req), vhfs_inode(req), mask);
 }
 
 int vhfs_statfs(struct vhfs_req *req)
@@ -420,7 +434,7 @@ int vhfs_readlink(struct vhfs_req *req)
 
 int vhfs_syncfs(struct vhfs_req *req)
 {
-	struct super_block *sb = req->ex->root.dentry->d_sb;
+	struct super_block *sb = vhfs_sb(req);
 	int r;
 
 	down_read(&sb->s_umount);

@@ -48,24 +48,24 @@ static struct dentry *vhfs_make_begin(struct vhfs_req *req)
 {
 	struct inode *dir = vhfs_inode(req);
 	struct dentry *dentry;
-	int r = mnt_want_write(req->ex->root.mnt);
+	int r = mnt_want_write(vhfs_mnt(req));
 
 	if (r)
 		return ERR_PTR(r);
 	inode_lock_nested(dir, I_MUTEX_PARENT);
-	dentry = lookup_one(vhfs_idmap(req->ex), req->names[0],
+	dentry = lookup_one(vhfs_idmap(req), req->names[0],
 			    vhfs_dentry(req), req->name_len[0]);
 	if (!IS_ERR(dentry))
 		return dentry;
 	inode_unlock(dir);
-	mnt_drop_write(req->ex->root.mnt);
+	mnt_drop_write(vhfs_mnt(req));
 	return dentry;
 }
 
 static void vhfs_make_end(struct vhfs_req *req)
 {
 	inode_unlock(vhfs_inode(req));
-	mnt_drop_write(req->ex->root.mnt);
+	mnt_drop_write(vhfs_mnt(req));
 }
 
 /*
@@ -79,13 +79,14 @@ static struct dentry *vhfs_find_made(struct vhfs_req *req,
 	if (!*again)
 		return dentry;
 	dput(dentry);
-	return lookup_one_positive_unlocked(vhfs_idmap(req->ex), req->names[0],
+	return lookup_one_positive_unlocked(vhfs_idmap(req), req->names[0],
 					    vhfs_dentry(req), req->name_len[0]);
 }
 
 /* @r: of what made @dentry, which is put here */
 static int vhfs_answer_made(struct vhfs_req *req, struct dentry *dentry, int r)
 {
+	struct vhfs_place at;
 	bool again;
 
 	if (r)
@@ -93,8 +94,9 @@ static int vhfs_answer_made(struct vhfs_req *req, struct dentry *dentry, int r)
 	dentry = vhfs_find_made(req, dentry, &again);
 	if (IS_ERR(dentry))
 		return PTR_ERR(dentry);
-	r = vhfs_fill_entry(req, dentry,
-			    vhfs_reply(req, struct fuse_entry_out));
+	/* A mount on the new name, if there is one by now, came later. */
+	at = vhfs_place(req, dentry);
+	r = vhfs_fill_entry(req, &at, vhfs_reply(req, struct fuse_entry_out));
 put:
 	dput(dentry);
 	return r;
@@ -103,7 +105,7 @@ put:
 static int vhfs_do_mknod(struct vhfs_req *req, struct dentry *dentry)
 {
 	const struct fuse_mknod_in *arg = vhfs_args(req, struct fuse_mknod_in);
-	struct mnt_idmap *idmap = vhfs_idmap(req->ex);
+	struct mnt_idmap *idmap = vhfs_idmap(req);
 	umode_t mode = arg->mode & (S_IFMT | S_IALLUGO);
 
 	if (d_is_positive(dentry))
@@ -156,7 +158,7 @@ int vhfs_mkdir(struct vhfs_req *req)
 		return PTR_ERR(dentry);
 	r = vhfs_umask_begin(req, arg->umask, &umask);
 	if (!r) {
-		r = vfs_mkdir(vhfs_idmap(req->ex), vhfs_inode(req), dentry,
+		r = vfs_mkdir(vhfs_idmap(req), vhfs_inode(req), dentry,
 			      arg->mode & S_IALLUGO);
 		vhfs_umask_end(umask);
 	}
@@ -174,7 +176,7 @@ int vhfs_symlink(struct vhfs_req *req)
 	dentry = vhfs_make_begin(req);
 	if (IS_ERR(dentry))
 		return PTR_ERR(dentry);
-	r = vfs_symlink(vhfs_idmap(req->ex), vhfs_inode(req), dentry,
+	r = vfs_symlink(vhfs_idmap(req), vhfs_inode(req), dentry,
 			req->names[1]);
 	vhfs_make_end(req);
 	return vhfs_answer_made(req, dentry, r);
@@ -190,7 +192,7 @@ again:
 	dentry = vhfs_make_begin(req);
 	if (IS_ERR(dentry))
 		return PTR_ERR(dentry);
-	r = vfs_link(node->dentry, vhfs_idmap(req->ex), vhfs_inode(req), dentry,
+	r = vfs_link(node->dentry, vhfs_idmap(req), vhfs_inode(req), dentry,
 		     &delegated);
 	vhfs_make_end(req);
 	/* Somebody has a lease that wants to be broken, with no lock held. */
@@ -213,6 +215,8 @@ int vhfs_link(struct vhfs_req *req)
 	if (!node)
 		return -ESTALE;
 	r = vhfs_node_check(node);
+	if (!r && node->mount->mnt != vhfs_mnt(req))
+		r = -EXDEV;
 	if (!r)
 		r = vhfs_link_node(req, node);
 	vhfs_node_put(node, !req->hot);
@@ -238,7 +242,7 @@ static int vhfs_make_file(struct vhfs_req *req, struct dentry *dentry,
 	r = vhfs_umask_begin(req, arg->umask, &umask);
 	if (r)
 		return r;
-	r = vfs_create(vhfs_idmap(req->ex), vhfs_inode(req), dentry,
+	r = vfs_create(vhfs_idmap(req), vhfs_inode(req), dentry,
 		       S_IFREG | (arg->mode & S_IALLUGO), true);
 	vhfs_umask_end(umask);
 	*made = !r;
@@ -246,15 +250,15 @@ static int vhfs_make_file(struct vhfs_req *req, struct dentry *dentry,
 }
 
 /* @handle is the guest's, or gone, after this. */
-static int vhfs_open_made(struct vhfs_req *req, struct vhfs_handle *handle,
-			  struct dentry *dentry, bool made)
+static int vhfs_open_place(struct vhfs_req *req, struct vhfs_handle *handle,
+			   const struct vhfs_place *at, bool made)
 {
 	const struct fuse_create_in *arg = vhfs_args(req, struct fuse_create_in);
-	struct path path = { .mnt = req->ex->root.mnt, .dentry = dentry };
+	struct path path = { .mnt = at->mount->mnt, .dentry = at->dentry };
 	struct fuse_entry_out *entry = (void *)req->reply;
 	int r;
 
-	r = vhfs_fill_entry(req, dentry, entry);
+	r = vhfs_fill_entry(req, at, entry);
 	if (r) {
 		vhfs_handle_drop(handle);
 		return r;
@@ -272,6 +276,22 @@ static int vhfs_open_made(struct vhfs_req *req, struct vhfs_handle *handle,
 	}
 	req->reply_len = sizeof(*entry) + sizeof(struct fuse_open_out);
 	return 0;
+}
+
+/* A file that was there may have another mounted on it. */
+static int vhfs_open_made(struct vhfs_req *req, struct vhfs_handle *handle,
+			  struct dentry *dentry, bool made)
+{
+	struct vhfs_place at = vhfs_place(req, dentry);
+	int r = made ? 0 : vhfs_cross(req, &at);
+
+	if (r) {
+		vhfs_handle_drop(handle);
+		return r;
+	}
+	r = vhfs_open_place(req, handle, &at, made);
+	vhfs_cross_end(&at);
+	return r;
 }
 
 static int vhfs_create_with(struct vhfs_req *req, struct vhfs_handle *handle)
@@ -329,7 +349,7 @@ static struct file *vhfs_open_tmpfile(struct vhfs_req *req)
 	r = vhfs_umask_begin(req, arg->umask, &umask);
 	file = ERR_PTR(r);
 	if (!r) {
-		file = kernel_tmpfile_open(vhfs_idmap(req->ex), &dir,
+		file = kernel_tmpfile_open(vhfs_idmap(req), &dir,
 					   S_IFREG | (arg->mode & S_IALLUGO),
 					   vhfs_open_flags(req->ex, arg->flags) |
 						   (arg->flags & O_EXCL),
@@ -345,7 +365,8 @@ static int vhfs_answer_tmpfile(struct vhfs_req *req, struct file *file,
 {
 	struct fuse_entry_out *entry = (void *)req->reply;
 	struct fuse_open_out *open = (void *)(entry + 1);
-	int r = vhfs_fill_entry(req, file->f_path.dentry, entry);
+	const struct vhfs_place at = vhfs_place(req, file->f_path.dentry);
+	int r = vhfs_fill_entry(req, &at, entry);
 
 	if (r) {
 		__fput_sync(file);

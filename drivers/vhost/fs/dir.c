@@ -64,7 +64,7 @@ static bool vhfs_add_dirent(struct dir_context *ctx, const char *name, int len,
 	memset(dirent, 0, size);
 	if (de->plus)
 		dirent = &((struct fuse_direntplus *)dirent)->dirent;
-	/* What is above the root is the host's own matter. */
+	/* What is above the root of a mount is the host's own matter. */
 	dirent->ino = de->root_ino && vhfs_is_dots(name, len) ?
 		de->root_ino : ino;
 	dirent->type = type;
@@ -118,16 +118,23 @@ static void vhfs_look_up_entry(struct vhfs_req *req,
 {
 	const struct fuse_dirent *dirent = &plus->dirent;
 	struct dentry *dentry;
+	struct vhfs_place at;
 
 	if (is_dot_dotdot(dirent->name, dirent->namelen))
 		return;
-	dentry = lookup_one_positive_unlocked(vhfs_idmap(req->ex), dirent->name,
+	dentry = lookup_one_positive_unlocked(vhfs_idmap(req), dirent->name,
 					      vhfs_dentry(req),
 					      dirent->namelen);
 	if (IS_ERR(dentry))
 		return;
-	if (vhfs_fill_entry(req, dentry, &plus->entry_out))
+	at = vhfs_place(req, dentry);
+	/* The guest asks for this one itself, and a worker answers. */
+	if (vhfs_cross(req, &at))
+		goto put;
+	if (vhfs_fill_entry(req, &at, &plus->entry_out))
 		memset(&plus->entry_out, 0, sizeof(plus->entry_out));
+	vhfs_cross_end(&at);
+put:
 	dput(dentry);
 }
 
@@ -157,7 +164,7 @@ static int vhfs_do_readdir(struct vhfs_req *req, bool plus)
 
 	if ((s64)arg->offset < 0 || !de.size)
 		return -EINVAL;
-	if (req->node == req->ex->root_node)
+	if (vhfs_is_mount_root(req->node->mount, vhfs_dentry(req)))
 		de.root_ino = vhfs_inode(req)->i_ino;
 	handle = vhfs_handle_get(req, arg->fh);
 	if (IS_ERR(handle))

@@ -51,7 +51,7 @@ static bool vhfs_asks_for_direct(const struct vhfs_req *req)
  */
 bool vhfs_direct_needs_no_thread(const struct vhfs_req *req)
 {
-	struct super_block *sb = req->ex->root.dentry->d_sb;
+	struct super_block *sb = vhfs_sb(req);
 
 	return vhfs_asks_for_direct(req) &&
 	       vserve_fs_queues_direct(sb) &&

@@ -113,13 +113,18 @@ const struct vhfs_op *vhfs_find_op(u32 opcode)
 	return op->run ? op : NULL;
 }
 
+/* Tried by the poller before, the request has one already. */
+static void vhfs_find_node(struct vhfs_req *req)
+{
+	if (!req->node && !(req->op->flags & VHFS_OP_NO_NODE))
+		req->node = vhfs_node_get(req->ex, req->in.nodeid);
+}
+
 static int vhfs_get_node(struct vhfs_req *req)
 {
 	if (req->op->flags & VHFS_OP_NO_NODE)
 		return 0;
-	/* Tried by the poller before, it has one already. */
-	if (!req->node)
-		req->node = vhfs_node_get(req->ex, req->in.nodeid);
+	vhfs_find_node(req);
 	if (!req->node)
 		return -ESTALE;
 	/* Automount points are directories without a lookup. */
@@ -196,8 +201,11 @@ int vhfs_run(struct vhfs_req *req)
 {
 	int r;
 
-	if (!req->may_sleep && !(req->op->flags & VHFS_OP_POLLER))
+	if (!req->may_sleep && !(req->op->flags & VHFS_OP_POLLER)) {
+		/* Who carries it out depends on the file system, see vhfs_is_hot(). */
+		vhfs_find_node(req);
 		return VHFS_PUNT;
+	}
 	if (req->op->flags & VHFS_OP_CHANGES && vhfs_read_only(req->ex))
 		return -EROFS;
 	r = vhfs_get_node(req);
@@ -211,7 +219,7 @@ int vhfs_run(struct vhfs_req *req)
 static bool vhfs_write_is_hot(const struct vhfs_req *req)
 {
 	u32 flags = vhfs_args(req, struct fuse_write_in)->flags;
-	struct super_block *sb = req->ex->root.dentry->d_sb;
+	struct super_block *sb = vhfs_sb(req);
 
 	if (req->threadless)
 		return true;
@@ -253,7 +261,7 @@ static bool vhfs_waits_for_thaw(const struct vhfs_req *req)
 bool vhfs_is_hot(const struct vhfs_req *req)
 {
 	return req->op->flags & VHFS_OP_HOT && vhfs_data_is_hot(req) &&
-	       vserve_fs_allows_hot(req->ex->root.dentry->d_sb, vhfs_waits_for_thaw(req));
+	       vserve_fs_allows_hot(vhfs_sb(req), vhfs_waits_for_thaw(req));
 }
 
 /**

@@ -3,7 +3,6 @@
  * An export: a directory, in a private clone of its mount, with its limits.
  */
 #include <linux/file.h>
-#include <linux/magic.h>
 #include <linux/slab.h>
 #include <linux/user_namespace.h>
 
@@ -20,7 +19,8 @@
 	(VHOST_FS_EXPORT_READ_ONLY | VHOST_FS_EXPORT_SQUASH |		\
 	 VHOST_FS_EXPORT_NO_XATTR | VHOST_FS_EXPORT_MAP_XATTR |		\
 	 VHOST_FS_EXPORT_RAW_XATTR | VHOST_FS_EXPORT_LOCAL_LOCKS |	\
-	 VHOST_FS_EXPORT_NO_ACL | VHOST_FS_EXPORT_WRITEBACK)
+	 VHOST_FS_EXPORT_NO_ACL | VHOST_FS_EXPORT_WRITEBACK |		\
+	 VHOST_FS_EXPORT_SUBMOUNTS)
 
 static int vhfs_check_config(const struct vhost_fs_export *cfg)
 {
@@ -51,10 +51,18 @@ static void vhfs_set_config(struct vhfs_export *ex,
 	ex->cfg.max_locks = cfg->max_locks ?: DEFAULT_LOCKS;
 }
 
+static void vhfs_close_root(struct vhfs_export *ex)
+{
+	vhfs_mount_put(ex->top);
+	dput(ex->root.dentry);
+	kern_unmount(ex->root.mnt);
+}
+
 /* The clone has no children, and no other task can change or unmount it. */
 static int vhfs_clone_mount(struct vhfs_export *ex, const struct path *dir)
 {
 	struct vfsmount *mnt;
+	int r;
 
 	if (!d_is_dir(dir->dentry))
 		return -ENOTDIR;
@@ -69,13 +77,10 @@ static int vhfs_clone_mount(struct vhfs_export *ex, const struct path *dir)
 	mnt->mnt_flags |= MNT_NODEV | MNT_NOSUID;
 	ex->root.mnt = mnt;
 	ex->root.dentry = dget(dir->dentry);
-	return 0;
-}
-
-static void vhfs_close_root(struct vhfs_export *ex)
-{
-	dput(ex->root.dentry);
-	kern_unmount(ex->root.mnt);
+	r = vhfs_top_open(ex, dir);
+	if (r)
+		vhfs_close_root(ex);
+	return r;
 }
 
 static int vhfs_open_root(struct vhfs_export *ex)
@@ -91,24 +96,11 @@ static int vhfs_open_root(struct vhfs_export *ex)
 	if (r)
 		return r;
 	/* As to open it would need; what is beneath is checked on its own. */
-	r = inode_permission(vhfs_idmap(ex), d_inode(ex->root.dentry),
+	r = inode_permission(mnt_idmap(ex->root.mnt), d_inode(ex->root.dentry),
 			     MAY_READ | MAY_EXEC);
 	if (r)
 		vhfs_close_root(ex);
 	return r;
-}
-
-/* Their getattr takes spin locks at most: read, in 6.12. */
-static bool vhfs_getattr_is_quick(const struct super_block *sb)
-{
-	switch (sb->s_magic) {
-	case TMPFS_MAGIC:
-	case RAMFS_MAGIC:
-	case EXT4_SUPER_MAGIC:
-		return true;
-	default:
-		return false;
-	}
 }
 
 static void vhfs_reap(struct work_struct *work)
@@ -124,6 +116,8 @@ static void vhfs_init_fields(struct vhfs_export *ex,
 {
 	vhfs_set_config(ex, cfg);
 	mutex_init(&ex->session_lock);
+	mutex_init(&ex->mounts_lock);
+	hash_init(ex->mounts);
 	init_llist_head(&ex->reap_nodes);
 	init_llist_head(&ex->reap_handles);
 	INIT_WORK(&ex->reaper, vhfs_reap);
@@ -142,7 +136,6 @@ static int vhfs_fill_export(struct vhfs_export *ex)
 {
 	int r;
 
-	ex->quick_getattr = vhfs_getattr_is_quick(ex->root.dentry->d_sb);
 	ex->creds = vhfs_creds_open(&ex->cfg);
 	if (IS_ERR(ex->creds))
 		return PTR_ERR(ex->creds);

@@ -27,9 +27,14 @@
  */
 int vhfs_open_flags(const struct vhfs_export *ex, u32 flags)
 {
+	int how = O_LARGEFILE;
+
 	if (vhfs_writes_back(ex) && (flags & O_ACCMODE) == O_WRONLY)
 		flags = O_RDWR;
-	return (flags & O_ACCMODE) | O_LARGEFILE;
+	/* A submount may be writable on the host. */
+	if (vhfs_read_only(ex))
+		how |= O_NOATIME;
+	return (flags & O_ACCMODE) | how;
 }
 
 /**

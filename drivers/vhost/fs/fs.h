@@ -6,22 +6,25 @@
  * -> decode.c (the guest's bytes become a struct vhfs_req) -> dispatch.c (the
  * table of operations, and who carries one out) -> the operation, in the file of
  * its concern: init.c, lookup.c, create.c, rename.c, attr.c, file.c, io.c, direct.c,
- * dir.c, xattr.c, lock.c -> ring.c (the answer).  export.c is what is served, node.c the
- * nodes a guest knows, handle.c what it has open, cred.c whose rights act; main.c
- * is the character device.
+ * dir.c, xattr.c, lock.c -> ring.c (the answer).  export.c is what is served, mount.c the
+ * file systems mounted beneath it, node.c the nodes a guest knows, handle.c what it has
+ * open, cred.c whose rights act; main.c is the character device.
  *
  * Confinement.  Operations see dentries and inodes, never paths.  A node comes
  * from a lookup of one component in a directory that is a node; the mount is a
  * private clone without children; no symbolic link is followed; nothing but
  * regular files and directories is opened.  Before a node is used it is checked
  * to lie beneath the root still (vhfs_node_check()), so that a rename on the host
- * leads no guest out.
+ * leads no guest out.  An export with submounts crosses into what the host has mounted
+ * beneath the directory.  A node then lies beneath the root of its own mount, and that
+ * mount beneath the root of the export.
  *
  * Locks, the outer one first:
  *
  * - the device's mutex (vhost_dev.mutex): the export comes and goes
  * - handle->pos_lock: the position of an open directory
  * - i_rwsem and all else of the VFS
+ * - vhfs_export.mounts_lock: the mounts of nodes
  * - vhfs_table.lock: nodes by inode and by id, the session's number
  * - node->lock: a node's counts and its dentry
  *
@@ -39,6 +42,7 @@
 #include <linux/filelock.h>
 #include <linux/fs.h>
 #include <linux/fuse.h>
+#include <linux/hashtable.h>
 #include <linux/llist.h>
 #include <linux/magic.h>
 #include <linux/mount.h>
@@ -205,17 +209,56 @@ static __always_inline void *vhfs_reply_room(struct vhfs_req *req, size_t size)
 #define vhfs_reply(req, type)	((type *)vhfs_reply_room(req, sizeof(type)))
 
 /*
+ * struct vhfs_mount - a mount in which the guest knows nodes
+ * @ex: whose
+ * @mnt: all operations go by it: the private clone for the directory that is served, the
+ *	host's own mount beneath that
+ * @host: its place in the host's tree of mounts; NULL: nothing beneath it is served
+ * @parent: the mount in which it was found; NULL for the directory that is served
+ * @refs: nodes, mounts whose parent it is, and requests
+ * @reached: jiffies, when it was last seen beneath the directory that is served
+ * @quick_getattr: the file system's getattr does not sleep
+ */
+struct vhfs_mount {
+	struct vhfs_export *ex;
+	struct vfsmount *mnt;
+	struct vfsmount *host;
+	struct vhfs_mount *parent;
+	struct hlist_node hash;
+	refcount_t refs;
+	unsigned long reached;
+	bool quick_getattr;
+};
+
+static inline bool vhfs_is_mount_root(const struct vhfs_mount *mount,
+				      const struct dentry *dentry)
+{
+	return dentry == mount->mnt->mnt_root;
+}
+
+/*
+ * struct vhfs_place - a name, and the mount by which it is seen
+ * @crossed: both are held, until vhfs_cross_end()
+ */
+struct vhfs_place {
+	struct vhfs_mount *mount;
+	struct dentry *dentry;
+	bool crossed;
+};
+
+/*
  * struct vhfs_node - an inode that the guest knows
  * @id: never used again in the life of the export
- * @inode: its identity: two names are one node
+ * @inode: @mount: its identity: two names in one mount are one node
  * @dentry: one of its names, or the one it had
  * @lookups: how often the guest was told; the guest's FORGETs count down
  * @refs: requests, and one for the table while @lookups is not 0
- * @seq: of rename_lock, when @dentry was last seen beneath the root
+ * @seq: of rename_lock, when @dentry was last seen beneath the root of @mount
  */
 struct vhfs_node {
 	u64 id;
 	struct inode *inode;
+	struct vhfs_mount *mount;	/* right behind @inode, see struct vhfs_key */
 	struct rhash_head hash;
 	spinlock_t lock;		/* dentry, lookups, refs */
 	struct dentry *dentry;
@@ -284,7 +327,8 @@ struct vhfs_session {
  * @creds: of the task that set it up, less what must not act here; see cred.c
  * @user_ns: in which the guest's ids are said
  * @pid: the owner's, as the host sees it beside locks
- * @quick_getattr: the file system's getattr does not sleep
+ * @top: @root as a mount of nodes
+ * @mounts: those beneath it in which the guest knows nodes
  * @reap_nodes: @reap_handles: @reaper: let go of by the poller
  * @refused: requests that failed for a limit
  */
@@ -293,7 +337,9 @@ struct vhfs_export {
 	struct vhost_fs_export cfg;
 	struct vhfs_creds *creds;
 	struct user_namespace *user_ns;
-	bool quick_getattr;
+	struct vhfs_mount *top;
+	struct mutex mounts_lock;	/* mounts */
+	DECLARE_HASHTABLE(mounts, 6);
 	pid_t pid;
 	struct vhfs_session session;
 	struct mutex session_lock;	/* INIT and DESTROY, one at a time */
@@ -308,9 +354,21 @@ struct vhfs_export {
 	atomic64_t sessions;
 };
 
-static inline struct mnt_idmap *vhfs_idmap(const struct vhfs_export *ex)
+/* The mount of a request's node. */
+static inline struct vfsmount *vhfs_mnt(const struct vhfs_req *req)
 {
-	return mnt_idmap(ex->root.mnt);
+	return req->node->mount->mnt;
+}
+
+static inline struct mnt_idmap *vhfs_idmap(const struct vhfs_req *req)
+{
+	return mnt_idmap(vhfs_mnt(req));
+}
+
+/* The file system that a request is about.  Without a node it touches none. */
+static inline struct super_block *vhfs_sb(const struct vhfs_req *req)
+{
+	return req->node ? req->node->inode->i_sb : req->ex->root.dentry->d_sb;
 }
 
 static inline bool vhfs_read_only(const struct vhfs_export *ex)
@@ -352,6 +410,16 @@ struct vhfs_export *vhfs_export_open(const struct vhost_fs_export *cfg);
 void vhfs_export_close(struct vhfs_export *ex);
 void vhfs_export_info(struct vhfs_export *ex, struct vhost_fs_info *info);
 
+/* mount.c */
+int vhfs_top_open(struct vhfs_export *ex, const struct path *host);
+struct vhfs_mount *vhfs_mount_get(struct vhfs_mount *mount);
+void vhfs_mount_put(struct vhfs_mount *mount);
+bool vhfs_mount_is_reached(struct vhfs_mount *mount);
+bool vhfs_is_mountpoint(const struct vhfs_mount *mount, struct dentry *dentry);
+int vhfs_cross(struct vhfs_req *req, struct vhfs_place *at);
+int vhfs_go_up(const struct vhfs_node *node, struct vhfs_place *at);
+void vhfs_cross_end(struct vhfs_place *at);
+
 /* decode.c */
 int vhfs_decode(struct vhfs_req *req);
 void vhfs_req_free(struct vhfs_req *req);
@@ -381,7 +449,7 @@ struct vhfs_node *vhfs_node_get(struct vhfs_export *ex, u64 id);
 void vhfs_node_put(struct vhfs_node *node, bool may_sleep);
 int vhfs_node_check(struct vhfs_node *node);
 bool vhfs_may_make(struct vhfs_export *ex);
-int vhfs_node_know(struct vhfs_req *req, struct dentry *dentry, u64 *id);
+int vhfs_node_know(struct vhfs_req *req, const struct vhfs_place *at, u64 *id);
 int vhfs_node_again(struct vhfs_req *req, struct vhfs_node *node);
 void vhfs_node_unknow(struct vhfs_req *req, u64 id);
 int vhfs_forget(struct vhfs_req *req);
@@ -400,8 +468,16 @@ static inline struct inode *vhfs_inode(const struct vhfs_req *req)
 
 static inline struct path vhfs_path(const struct vhfs_req *req)
 {
-	return (struct path){ .mnt = req->ex->root.mnt,
+	return (struct path){ .mnt = vhfs_mnt(req),
 			      .dentry = req->node->dentry };
+}
+
+/* A name in the directory that is a request's node, as it is in that mount. */
+static inline struct vhfs_place vhfs_place(const struct vhfs_req *req,
+					   struct dentry *dentry)
+{
+	return (struct vhfs_place){ .mount = req->node->mount,
+				    .dentry = dentry };
 }
 
 /* handle.c */
@@ -440,7 +516,7 @@ void vhfs_act_end(const struct cred *old);
 
 /* lookup.c */
 int vhfs_lookup(struct vhfs_req *req);
-int vhfs_fill_entry(struct vhfs_req *req, struct dentry *dentry,
+int vhfs_fill_entry(struct vhfs_req *req, const struct vhfs_place *at,
 		    struct fuse_entry_out *out);
 
 /* create.c */
@@ -458,7 +534,7 @@ int vhfs_rename(struct vhfs_req *req);
 int vhfs_rename2(struct vhfs_req *req);
 
 /* attr.c */
-void vhfs_fill_attr(const struct vhfs_export *ex, const struct kstat *stat,
+void vhfs_fill_attr(const struct vhfs_place *at, const struct kstat *stat,
 		    struct fuse_attr *attr);
 int vhfs_getattr(struct vhfs_req *req);
 int vhfs_statx(struct vhfs_req *req);

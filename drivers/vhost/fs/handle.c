@@ -167,7 +167,9 @@ struct vhfs_handle *vhfs_handle_get(struct vhfs_req *req, u64 id)
 	rcu_read_unlock();
 	if (!handle)
 		return ERR_PTR(-EBADF);
-	if (file_inode(handle->file) == vhfs_inode(req))
+	/* The same inode in another mount is another node, with other rights, maybe. */
+	if (file_inode(handle->file) == vhfs_inode(req) &&
+	    handle->file->f_path.mnt == vhfs_mnt(req))
 		return handle;
 	vhfs_handle_put(handle, req->may_sleep && !req->hot);
 	return ERR_PTR(-EBADF);

@@ -37,6 +37,8 @@ static u64 vhfs_negotiate(const struct vhfs_export *ex,
 
 	if (ex->cfg.flags & VHOST_FS_EXPORT_WRITEBACK)
 		served |= FUSE_WRITEBACK_CACHE;
+	if (ex->cfg.flags & VHOST_FS_EXPORT_SUBMOUNTS)
+		served |= FUSE_SUBMOUNTS;
 	flags = vhfs_offered(arg) & served;
 	if (ex->cfg.flags & VHOST_FS_EXPORT_LOCAL_LOCKS)
 		flags &= ~(FUSE_POSIX_LOCKS | FUSE_FLOCK_LOCKS);

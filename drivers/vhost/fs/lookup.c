@@ -3,8 +3,8 @@
  * LOOKUP: one component in a directory that the guest knows, and the entry that
  * answers it and all that makes something.
  *
- * Mount points are not crossed, because nothing here follows a mount; symbolic
- * links are nodes like others.
+ * A name on which something is mounted is crossed if the export has submounts, and is
+ * what lies beneath if not (see mount.c).  Symbolic links are nodes like others.
  */
 #include <linux/namei.h>
 #include <linux/stat.h>
@@ -24,17 +24,17 @@ static void vhfs_set_timeouts(const struct vhfs_export *ex,
 	out->attr_valid_nsec = nsec * NSEC_PER_MSEC;
 }
 
-static int vhfs_stat_entry(struct vhfs_req *req, struct dentry *dentry,
+static int vhfs_stat_entry(struct vhfs_req *req, const struct vhfs_place *at,
 			   struct fuse_entry_out *out)
 {
-	struct path path = { .mnt = req->ex->root.mnt, .dentry = dentry };
+	struct path path = { .mnt = at->mount->mnt, .dentry = at->dentry };
 	struct kstat stat;
 	int r;
 
 	r = vfs_getattr(&path, &stat, STATX_BASIC_STATS, AT_STATX_SYNC_AS_STAT);
 	if (r)
 		return r;
-	vhfs_fill_attr(req->ex, &stat, &out->attr);
+	vhfs_fill_attr(at, &stat, &out->attr);
 	vhfs_set_timeouts(req->ex, out);
 	return 0;
 }
@@ -42,19 +42,19 @@ static int vhfs_stat_entry(struct vhfs_req *req, struct dentry *dentry,
 /**
  * vhfs_fill_entry - tell the guest of a name
  * @req: that asked, or made it
- * @dentry: positive, held
+ * @at: what is there, positive, held
  * @out: zero
  *
  * The guest has one lookup of the node more to forget when this returns 0.
  */
-int vhfs_fill_entry(struct vhfs_req *req, struct dentry *dentry,
+int vhfs_fill_entry(struct vhfs_req *req, const struct vhfs_place *at,
 		    struct fuse_entry_out *out)
 {
-	int r = vhfs_node_know(req, dentry, &out->nodeid);
+	int r = vhfs_node_know(req, at, &out->nodeid);
 
 	if (r)
 		return r;
-	r = vhfs_stat_entry(req, dentry, out);
+	r = vhfs_stat_entry(req, at, out);
 	if (r)
 		vhfs_node_unknow(req, out->nodeid);
 	return r;
@@ -64,33 +64,30 @@ int vhfs_fill_entry(struct vhfs_req *req, struct dentry *dentry,
 static int vhfs_lookup_self(struct vhfs_req *req)
 {
 	struct fuse_entry_out *out = vhfs_reply(req, struct fuse_entry_out);
+	const struct vhfs_place self = vhfs_place(req, vhfs_dentry(req));
 	int r = vhfs_node_again(req, req->node);
 
 	if (r)
 		return r;
 	out->nodeid = req->node->id;
-	r = vhfs_stat_entry(req, vhfs_dentry(req), out);
+	r = vhfs_stat_entry(req, &self, out);
 	if (r)
 		vhfs_node_unknow(req, out->nodeid);
 	return r;
 }
 
-/* Above the root is the root. */
 static int vhfs_lookup_parent(struct vhfs_req *req)
 {
-	struct fuse_entry_out *out;
-	struct dentry *parent;
-	int r = -ESTALE;
+	struct vhfs_place above;
+	int r;
 
 	if (req->node == req->ex->root_node)
 		return vhfs_lookup_self(req);
-	parent = dget_parent(vhfs_dentry(req));
-	/* Its child was beneath the root, and may have been moved since. */
-	if (is_subdir(parent, req->ex->root.dentry)) {
-		out = vhfs_reply(req, struct fuse_entry_out);
-		r = vhfs_fill_entry(req, parent, out);
-	}
-	dput(parent);
+	r = vhfs_go_up(req->node, &above);
+	if (r)
+		return r;
+	r = vhfs_fill_entry(req, &above, vhfs_reply(req, struct fuse_entry_out));
+	vhfs_cross_end(&above);
 	return r;
 }
 
@@ -105,11 +102,11 @@ static struct dentry *vhfs_lookup_cached(struct vhfs_req *req)
 	int r;
 
 	/* Those with hashes and timeouts of their own may want to sleep. */
-	if (!req->ex->quick_getattr ||
+	if (!req->node->mount->quick_getattr ||
 	    dir->d_flags & (DCACHE_OP_HASH | DCACHE_OP_COMPARE))
 		return NULL;
 	rcu_read_lock();
-	r = inode_permission(vhfs_idmap(req->ex), vhfs_inode(req),
+	r = inode_permission(vhfs_idmap(req), vhfs_inode(req),
 			     MAY_EXEC | MAY_NOT_BLOCK);
 	rcu_read_unlock();
 	if (r)
@@ -125,16 +122,27 @@ static struct dentry *vhfs_lookup_cached(struct vhfs_req *req)
 	return NULL;
 }
 
+/* The name, or what is mounted on it. */
+static int vhfs_answer_name(struct vhfs_req *req, struct dentry *dentry)
+{
+	struct vhfs_place at = vhfs_place(req, dentry);
+	int r = vhfs_cross(req, &at);
+
+	if (r)
+		return r;
+	r = vhfs_fill_entry(req, &at, vhfs_reply(req, struct fuse_entry_out));
+	vhfs_cross_end(&at);
+	return r;
+}
+
 static int vhfs_lookup_quick(struct vhfs_req *req)
 {
 	struct dentry *dentry = vhfs_lookup_cached(req);
-	struct fuse_entry_out *out;
 	int r;
 
 	if (!dentry)
 		return VHFS_PUNT;
-	out = vhfs_reply(req, struct fuse_entry_out);
-	r = vhfs_fill_entry(req, dentry, out);
+	r = vhfs_answer_name(req, dentry);
 	/* An inode goes with this only if it was unlinked since d_lookup(). */
 	dput(dentry);
 	return r;
@@ -142,18 +150,17 @@ static int vhfs_lookup_quick(struct vhfs_req *req)
 
 static int vhfs_lookup_slow(struct vhfs_req *req)
 {
-	struct fuse_entry_out *out = vhfs_reply(req, struct fuse_entry_out);
 	struct dentry *dentry;
 	int r;
 
-	dentry = lookup_one_unlocked(vhfs_idmap(req->ex), req->names[0],
+	dentry = lookup_one_unlocked(vhfs_idmap(req), req->names[0],
 				     vhfs_dentry(req), req->name_len[0]);
 	if (IS_ERR(dentry))
 		return PTR_ERR(dentry);
 	if (d_is_negative(dentry))
 		r = -ENOENT;
 	else
-		r = vhfs_fill_entry(req, dentry, out);
+		r = vhfs_answer_name(req, dentry);
 	dput(dentry);
 	return r;
 }

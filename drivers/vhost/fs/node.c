@@ -2,8 +2,8 @@
 /*
  * Nodes: the inodes a guest knows, by the number it knows them by.
  *
- * Two names of one inode are one node, or the guest's page cache would hold it
- * twice.  A node counts how often the guest was told of it and goes when the
+ * Two names of one inode in one mount are one node, or the guest's page cache would
+ * hold it twice.  A node counts how often the guest was told of it and goes when the
  * guest's FORGETs have counted that down; more than that a guest cannot take
  * away.  It pins a dentry, which is one of the inode's names; if that was removed
  * and the guest comes by another one, that is the node's from then on.
@@ -16,8 +16,17 @@
 /* No value of a sequence lock that can be read: they are even. */
 #define SEQ_NEVER	1U
 
+/* A part of struct vhfs_node: what it is found by. */
+struct vhfs_key {
+	struct inode *inode;
+	struct vhfs_mount *mount;
+};
+
+static_assert(offsetof(struct vhfs_node, mount) ==
+	      offsetof(struct vhfs_node, inode) + offsetof(struct vhfs_key, mount));
+
 static const struct rhashtable_params vhfs_by_inode = {
-	.key_len	= sizeof(struct inode *),
+	.key_len	= sizeof(struct vhfs_key),
 	.key_offset	= offsetof(struct vhfs_node, inode),
 	.head_offset	= offsetof(struct vhfs_node, hash),
 	.automatic_shrinking = true,
@@ -31,6 +40,7 @@ static bool vhfs_is_root(const struct vhfs_node *node)
 static void vhfs_node_free(struct vhfs_node *node)
 {
 	dput(node->dentry);
+	vhfs_mount_put(node->mount);
 	kfree_rcu(node, rcu);
 }
 
@@ -103,16 +113,19 @@ struct vhfs_node *vhfs_node_get(struct vhfs_export *ex, u64 id)
  *
  * Nothing moves between directories without rename_lock, so a node that was seen
  * beneath the root at some state of that lock still is while the state is the same.
+ * The root of a submount has to be there, too.
  *
- * Returns -ESTALE if it was moved away.
+ * Returns -ESTALE if it was moved away, or its mount was.
  */
 int vhfs_node_check(struct vhfs_node *node)
 {
 	unsigned int seq = read_seqbegin(&rename_lock);
 
+	if (!vhfs_mount_is_reached(node->mount))
+		return -ESTALE;
 	if (READ_ONCE(node->seq) == seq)
 		return 0;
-	if (!is_subdir(node->dentry, node->ex->root.dentry))
+	if (!is_subdir(node->dentry, node->mount->mnt->mnt_root))
 		return -ESTALE;
 	WRITE_ONCE(node->seq, seq);
 	return 0;
@@ -125,10 +138,11 @@ int vhfs_node_check(struct vhfs_node *node)
  */
 static bool vhfs_better_name(struct vhfs_node *node, struct dentry *dentry)
 {
-	if (node->dentry == dentry || node->refs > 1 || vhfs_is_root(node))
+	if (node->dentry == dentry || node->refs > 1 ||
+	    vhfs_is_mount_root(node->mount, node->dentry))
 		return false;
 	return d_unhashed(node->dentry) ||
-	       !is_subdir(node->dentry, node->ex->root.dentry);
+	       !is_subdir(node->dentry, node->mount->mnt->mnt_root);
 }
 
 /*
@@ -156,30 +170,31 @@ static bool vhfs_count_lookup(struct vhfs_node *node, struct dentry *dentry,
 	return there;
 }
 
-static bool vhfs_know_again(struct vhfs_req *req, struct dentry *dentry,
+static bool vhfs_know_again(struct vhfs_req *req, const struct vhfs_place *at,
 			    u64 *id)
 {
 	struct vhfs_export *ex = req->ex;
-	struct inode *inode = d_inode(dentry);
+	const struct vhfs_key key = { .inode = d_inode(at->dentry),
+				      .mount = at->mount };
 	struct dentry *old = NULL;
 	struct vhfs_node *node;
 	bool found;
 
 	rcu_read_lock();
-	node = rhashtable_lookup(&ex->table.by_inode, &inode, vhfs_by_inode);
+	node = rhashtable_lookup(&ex->table.by_inode, &key, vhfs_by_inode);
 	/* Not in the poller: the old name may be the last to hold its directory. */
-	found = node && vhfs_count_lookup(node, req->may_sleep ? dentry : NULL,
+	found = node && vhfs_count_lookup(node, req->may_sleep ? at->dentry : NULL,
 					  &old);
 	if (found)
 		*id = node->id;
 	rcu_read_unlock();
-	/* Not the last of the inode: @dentry has it, too. */
+	/* Not the last of the inode: the caller's name has it, too. */
 	dput(old);
 	return found;
 }
 
 static struct vhfs_node *vhfs_node_new(struct vhfs_export *ex,
-				       struct dentry *dentry)
+				       const struct vhfs_place *at)
 {
 	struct vhfs_node *node = kzalloc(sizeof(*node), GFP_KERNEL_ACCOUNT);
 
@@ -187,8 +202,9 @@ static struct vhfs_node *vhfs_node_new(struct vhfs_export *ex,
 		return NULL;
 	spin_lock_init(&node->lock);
 	node->ex = ex;
-	node->inode = d_inode(dentry);
-	node->dentry = dget(dentry);
+	node->inode = d_inode(at->dentry);
+	node->mount = vhfs_mount_get(at->mount);
+	node->dentry = dget(at->dentry);
 	node->seq = SEQ_NEVER;
 	node->lookups = 1;
 	node->refs = 1;
@@ -212,10 +228,10 @@ static int vhfs_node_add(struct vhfs_req *req, struct vhfs_node *node)
 	return r;
 }
 
-static int vhfs_know_new(struct vhfs_req *req, struct dentry *dentry, u64 *id)
+static int vhfs_know_new(struct vhfs_req *req, const struct vhfs_place *at, u64 *id)
 {
 	struct vhfs_table *table = &req->ex->table;
-	struct vhfs_node *node = vhfs_node_new(req->ex, dentry);
+	struct vhfs_node *node = vhfs_node_new(req->ex, at);
 	int r;
 
 	if (!node)
@@ -268,24 +284,24 @@ bool vhfs_may_make(struct vhfs_export *ex)
 /**
  * vhfs_node_know - the guest is told of an inode
  * @req: that tells it
- * @dentry: positive, held by the caller
+ * @at: positive, held by the caller
  * @id: the node's, when this returns 0
  *
  * Returns VHFS_PUNT in the poller if it is a new one: a worker's memory is the
  * owner's.
  */
-int vhfs_node_know(struct vhfs_req *req, struct dentry *dentry, u64 *id)
+int vhfs_node_know(struct vhfs_req *req, const struct vhfs_place *at, u64 *id)
 {
 	int r;
 
 	do {
-		if (vhfs_know_again(req, dentry, id))
+		if (vhfs_know_again(req, at, id))
 			return 0;
 		if (!req->may_sleep)
 			return VHFS_PUNT;
 		if (!vhfs_charge_node(req->ex))
 			return -ENFILE;
-		r = vhfs_know_new(req, dentry, id);
+		r = vhfs_know_new(req, at, id);
 		if (r)
 			atomic_dec(&req->ex->table.nr_nodes);
 	} while (r == -EEXIST);
@@ -396,10 +412,12 @@ int vhfs_batch_forget(struct vhfs_req *req)
 
 static int vhfs_add_root(struct vhfs_export *ex)
 {
+	const struct vhfs_place at = { .mount = ex->top,
+				       .dentry = ex->root.dentry };
 	struct vhfs_node *root;
 	int r;
 
-	root = vhfs_node_new(ex, ex->root.dentry);
+	root = vhfs_node_new(ex, &at);
 	if (!root)
 		return -ENOMEM;
 	root->id = FUSE_ROOT_ID;

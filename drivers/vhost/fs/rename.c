@@ -10,8 +10,15 @@
 static struct dentry *vhfs_look_at(struct vhfs_req *req, struct dentry *dir,
 				   unsigned int i)
 {
-	return lookup_one(vhfs_idmap(req->ex), req->names[i], dir,
+	return lookup_one(vhfs_idmap(req), req->names[i], dir,
 			  req->name_len[i]);
+}
+
+static int vhfs_may_remove(struct vhfs_req *req, struct dentry *dentry)
+{
+	if (vhfs_is_mountpoint(req->node->mount, dentry))
+		return -EBUSY;
+	return vhfs_too_big(req, d_inode(dentry)) ? VHFS_PUNT : 0;
 }
 
 /*
@@ -29,9 +36,10 @@ static int vhfs_unlink_locked(struct vhfs_req *req, struct inode **inode,
 	if (d_is_positive(dentry)) {
 		*inode = d_inode(dentry);
 		ihold(*inode);
-		r = vhfs_too_big(req, *inode) ? VHFS_PUNT :
-		    vfs_unlink(vhfs_idmap(req->ex), vhfs_inode(req), dentry,
-			       delegated);
+		r = vhfs_may_remove(req, dentry);
+		if (!r)
+			r = vfs_unlink(vhfs_idmap(req), vhfs_inode(req), dentry,
+				       delegated);
 	}
 	dput(dentry);
 	return r;
@@ -43,7 +51,7 @@ int vhfs_unlink(struct vhfs_req *req)
 	struct inode *delegated, *inode;
 	int r;
 
-	r = mnt_want_write(req->ex->root.mnt);
+	r = mnt_want_write(vhfs_mnt(req));
 	if (r)
 		return r;
 	do {
@@ -57,7 +65,7 @@ int vhfs_unlink(struct vhfs_req *req)
 			break;
 		r = break_deleg_wait(&delegated);
 	} while (!r);
-	mnt_drop_write(req->ex->root.mnt);
+	mnt_drop_write(vhfs_mnt(req));
 	return r;
 }
 
@@ -67,7 +75,7 @@ int vhfs_rmdir(struct vhfs_req *req)
 	struct dentry *dentry;
 	int r;
 
-	r = mnt_want_write(req->ex->root.mnt);
+	r = mnt_want_write(vhfs_mnt(req));
 	if (r)
 		return r;
 	inode_lock_nested(dir, I_MUTEX_PARENT);
@@ -75,19 +83,22 @@ int vhfs_rmdir(struct vhfs_req *req)
 	r = PTR_ERR_OR_ZERO(dentry);
 	if (r)
 		goto unlock;
-	r = d_is_positive(dentry) ?
-		vfs_rmdir(vhfs_idmap(req->ex), dir, dentry) : -ENOENT;
+	r = d_is_positive(dentry) ? vhfs_may_remove(req, dentry) : -ENOENT;
+	if (!r)
+		r = vfs_rmdir(vhfs_idmap(req), dir, dentry);
 	dput(dentry);
 unlock:
 	inode_unlock(dir);
-	mnt_drop_write(req->ex->root.mnt);
+	mnt_drop_write(vhfs_mnt(req));
 	return r;
 }
 
 /* Check the two names before the file system is asked. */
-static int vhfs_may_rename(const struct renamedata *rd,
+static int vhfs_may_rename(struct vhfs_req *req, const struct renamedata *rd,
 			   const struct dentry *trap)
 {
+	const struct vhfs_mount *mount = req->node->mount;
+
 	if (d_is_negative(rd->old_dentry))
 		return -ENOENT;
 	if (rd->flags & RENAME_NOREPLACE && d_is_positive(rd->new_dentry))
@@ -99,6 +110,9 @@ static int vhfs_may_rename(const struct renamedata *rd,
 		return -EINVAL;
 	if (rd->new_dentry == trap)
 		return rd->flags & RENAME_EXCHANGE ? -EINVAL : -ENOTEMPTY;
+	if (vhfs_is_mountpoint(mount, rd->old_dentry) ||
+	    vhfs_is_mountpoint(mount, rd->new_dentry))
+		return -EBUSY;
 	return 0;
 }
 
@@ -107,9 +121,9 @@ static int vhfs_rename_locked(struct vhfs_req *req, struct dentry *new_dir,
 			      struct inode **delegated)
 {
 	struct renamedata rd = {
-		.old_mnt_idmap	= vhfs_idmap(req->ex),
+		.old_mnt_idmap	= vhfs_idmap(req),
 		.old_dir	= vhfs_inode(req),
-		.new_mnt_idmap	= vhfs_idmap(req->ex),
+		.new_mnt_idmap	= vhfs_idmap(req),
 		.new_dir	= d_inode(new_dir),
 		.delegated_inode = delegated,
 		.flags		= flags,
@@ -123,7 +137,7 @@ static int vhfs_rename_locked(struct vhfs_req *req, struct dentry *new_dir,
 	r = PTR_ERR_OR_ZERO(rd.new_dentry);
 	if (r)
 		goto put;
-	r = vhfs_may_rename(&rd, trap);
+	r = vhfs_may_rename(req, &rd, trap);
 	if (!r && d_is_positive(rd.new_dentry) &&
 	    vhfs_too_big(req, d_inode(rd.new_dentry)))
 		r = VHFS_PUNT;
@@ -142,7 +156,7 @@ static int vhfs_rename_to(struct vhfs_req *req, struct dentry *new_dir,
 	struct inode *delegated;
 	int r;
 
-	r = mnt_want_write(req->ex->root.mnt);
+	r = mnt_want_write(vhfs_mnt(req));
 	if (r)
 		return r;
 	do {
@@ -158,7 +172,7 @@ static int vhfs_rename_to(struct vhfs_req *req, struct dentry *new_dir,
 			break;
 		r = break_deleg_wait(&delegated);
 	} while (!r);
-	mnt_drop_write(req->ex->root.mnt);
+	mnt_drop_write(vhfs_mnt(req));
 	return r;
 }
 
@@ -172,6 +186,8 @@ static int vhfs_do_rename(struct vhfs_req *req, u64 newdir, unsigned int flags)
 	r = vhfs_node_check(node);
 	if (!r && !d_can_lookup(node->dentry))
 		r = -ENOTDIR;
+	if (!r && node->mount->mnt != vhfs_mnt(req))
+		r = -EXDEV;
 	if (!r)
 		r = vhfs_rename_to(req, node->dentry, flags);
 	vhfs_node_put(node, !req->hot);

@@ -81,7 +81,7 @@ static int vhfs_set_acl(struct vhfs_req *req, const void *value, size_t size)
 		if (IS_ERR(acl))
 			return PTR_ERR(acl);
 	}
-	r = vfs_set_acl(vhfs_idmap(req->ex), vhfs_dentry(req), req->names[0],
+	r = vfs_set_acl(vhfs_idmap(req), vhfs_dentry(req), req->names[0],
 			acl);
 	posix_acl_release(acl);
 	return r;
@@ -98,7 +98,7 @@ static int vhfs_do_setxattr(struct vhfs_req *req, const void *value,
 	name = vhfs_host_name(req, room);
 	if (IS_ERR(name))
 		return PTR_ERR(name);
-	return vfs_setxattr(vhfs_idmap(req->ex), vhfs_dentry(req), name, value,
+	return vfs_setxattr(vhfs_idmap(req), vhfs_dentry(req), name, value,
 			    size, flags);
 }
 
@@ -113,11 +113,11 @@ int vhfs_setxattr(struct vhfs_req *req)
 		return -EINVAL;
 	if (arg->size > XATTR_SIZE_MAX)
 		return -E2BIG;
-	r = mnt_want_write(req->ex->root.mnt);
+	r = mnt_want_write(vhfs_mnt(req));
 	if (r)
 		return r;
 	r = vhfs_do_setxattr(req, req->tail, arg->size, arg->flags);
-	mnt_drop_write(req->ex->root.mnt);
+	mnt_drop_write(vhfs_mnt(req));
 	return r;
 }
 
@@ -134,14 +134,14 @@ int vhfs_removexattr(struct vhfs_req *req)
 		name = vhfs_host_name(req, room);
 	if (IS_ERR(name))
 		return PTR_ERR(name);
-	r = mnt_want_write(req->ex->root.mnt);
+	r = mnt_want_write(vhfs_mnt(req));
 	if (r)
 		return r;
 	if (acl)
-		r = vfs_remove_acl(vhfs_idmap(req->ex), vhfs_dentry(req), name);
+		r = vfs_remove_acl(vhfs_idmap(req), vhfs_dentry(req), name);
 	else
-		r = vfs_removexattr(vhfs_idmap(req->ex), vhfs_dentry(req), name);
-	mnt_drop_write(req->ex->root.mnt);
+		r = vfs_removexattr(vhfs_idmap(req), vhfs_dentry(req), name);
+	mnt_drop_write(vhfs_mnt(req));
 	return r;
 }
 
@@ -152,7 +152,7 @@ static ssize_t vhfs_get_acl(struct vhfs_req *req, void *value, size_t size)
 
 	if (!vhfs_has_acls(req))
 		return -EOPNOTSUPP;
-	acl = vfs_get_acl(vhfs_idmap(req->ex), vhfs_dentry(req), req->names[0]);
+	acl = vfs_get_acl(vhfs_idmap(req), vhfs_dentry(req), req->names[0]);
 	if (IS_ERR(acl))
 		return PTR_ERR(acl);
 	if (!acl)
@@ -172,7 +172,7 @@ static ssize_t vhfs_do_getxattr(struct vhfs_req *req, void *value, size_t size)
 	name = vhfs_host_name(req, room);
 	if (IS_ERR(name))
 		return PTR_ERR(name);
-	return vfs_getxattr(vhfs_idmap(req->ex), vhfs_dentry(req), name, value,
+	return vfs_getxattr(vhfs_idmap(req), vhfs_dentry(req), name, value,
 			    size);
 }
 

@@ -41,6 +41,11 @@
  * guest uses the directory, because others would see, and overwrite, what is old
  */
 #define VHOST_FS_EXPORT_WRITEBACK	(1U << 7)
+/*
+ * what is mounted beneath the directory, now or later, is served, too, each with the flags of
+ * its own mount, and marked for guests that know FUSE_SUBMOUNTS
+ */
+#define VHOST_FS_EXPORT_SUBMOUNTS	(1U << 8)
 
 /* How long the device lets a guest keep file data in its page cache. */
 enum vhost_fs_cache {
@@ -54,7 +59,7 @@ enum vhost_fs_cache {
  * @size: sizeof(struct vhost_fs_export)
  * @flags: VHOST_FS_EXPORT_*
  * @fd: an open directory (O_PATH will do).  Its mount's id mapping holds.  What
- *	is mounted beneath it is not reachable
+ *	is mounted beneath it is reachable with VHOST_FS_EXPORT_SUBMOUNTS only
  * @cache: enum vhost_fs_cache
  * @squash_uid: with VHOST_FS_EXPORT_SQUASH, of the caller's user namespace, else 0
  * @squash_gid: likewise

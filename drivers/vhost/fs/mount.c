@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The mounts of an export: the directory that is served, and with
+ * VHOST_FS_EXPORT_SUBMOUNTS what the host has mounted beneath it.
+ *
+ * A lookup crosses where the host's tree has a mount on the name (vhfs_cross()).  It
+ * triggers no automount: what is not mounted yet is not there.  The node that the guest
+ * gets holds the mount, as an open file would, so umount(8) says that it is busy until
+ * the guest has forgotten all nodes in it, or its session has ended.  Each node then
+ * acts by its own mount, whose flags and id mapping hold.
+ *
+ * A mount is known together with the one that it was found in.  That pair never changes.
+ * A mount that was moved, or unmounted lazily, is not in its parent any more, and its
+ * nodes are ESTALE (vhfs_mount_is_reached()).  If it was moved to another place of the
+ * export, a lookup there begins a new pair, with new nodes.
+ */
+#include <linux/dcache.h>
+#include <linux/jiffies.h>
+#include <linux/namei.h>
+#include <linux/slab.h>
+#include <linux/vhost_serve.h>
+
+#include "fs.h"
+
+/* linux/magic.h does not have these. */
+#define CONFIGFS_MAGIC	0x62656570
+#define FUSECTL_MAGIC	0x65735543
+
+/* Their getattr takes spin locks at most: read, in 6.12. */
+static bool vhfs_getattr_is_quick(const struct super_block *sb)
+{
+	switch (sb->s_magic) {
+	case TMPFS_MAGIC:
+	case RAMFS_MAGIC:
+	case EXT4_SUPER_MAGIC:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/*
+ * The files of these are no data but the kernel's controls.  A guest must not get them because
+ * a directory tree, such as that of a container, happens to have them.  An export of its own
+ * serves such a file system.  autofs has no files, and its directories wait for an automount.
+ */
+static bool vhfs_is_control(const struct super_block *sb)
+{
+	switch (sb->s_magic) {
+	case AUTOFS_SUPER_MAGIC:
+	case BINDERFS_SUPER_MAGIC:
+	case BINFMTFS_MAGIC:
+	case BPF_FS_MAGIC:
+	case CGROUP_SUPER_MAGIC:
+	case CGROUP2_SUPER_MAGIC:
+	case CONFIGFS_MAGIC:
+	case DEBUGFS_MAGIC:
+	case DEVPTS_SUPER_MAGIC:
+	case EFIVARFS_MAGIC:
+	case FUSECTL_MAGIC:
+	case NSFS_MAGIC:
+	case PROC_SUPER_MAGIC:
+	case PSTOREFS_MAGIC:
+	case RDTGROUP_SUPER_MAGIC:
+	case SECURITYFS_MAGIC:
+	case SELINUX_MAGIC:
+	case SMACK_MAGIC:
+	case SYSFS_MAGIC:
+	case TRACEFS_MAGIC:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static struct vhfs_mount *vhfs_mount_new(struct vhfs_export *ex, struct vfsmount *mnt)
+{
+	struct vhfs_mount *mount = kzalloc(sizeof(*mount), GFP_KERNEL_ACCOUNT);
+
+	if (!mount)
+		return NULL;
+	mount->ex = ex;
+	mount->mnt = mnt;
+	mount->quick_getattr = vhfs_getattr_is_quick(mnt->mnt_sb);
+	mount->reached = jiffies;
+	refcount_set(&mount->refs, 1);
+	return mount;
+}
+
+/**
+ * vhfs_top_open - the directory that is served, as a mount of nodes
+ * @ex: its root is set
+ * @host: the directory, in the mount that the owner named
+ *
+ * The mount of the host is held only if submounts are served.
+ */
+int vhfs_top_open(struct vhfs_export *ex, const struct path *host)
+{
+	ex->top = vhfs_mount_new(ex, ex->root.mnt);
+	if (!ex->top)
+		return -ENOMEM;
+	if (ex->cfg.flags & VHOST_FS_EXPORT_SUBMOUNTS)
+		ex->top->host = mntget(host->mnt);
+	return 0;
+}
+
+/**
+ * vhfs_mount_get - one more user of a mount
+ * @mount: held by the caller, too
+ */
+struct vhfs_mount *vhfs_mount_get(struct vhfs_mount *mount)
+{
+	refcount_inc(&mount->refs);
+	return mount;
+}
+
+/**
+ * vhfs_mount_put - the end of vhfs_mount_get()
+ * @mount: maybe the last reference, so this may sleep
+ */
+void vhfs_mount_put(struct vhfs_mount *mount)
+{
+	struct vhfs_mount *parent;
+
+	for (; mount; mount = parent) {
+		struct mutex *lock = &mount->ex->mounts_lock;
+
+		if (!refcount_dec_and_mutex_lock(&mount->refs, lock))
+			return;
+		hash_del(&mount->hash);
+		mutex_unlock(lock);
+		parent = mount->parent;
+		/* The clone of the top is the export's, see vhfs_close_root(). */
+		mntput(mount->host);
+		kfree(mount);
+	}
+}
+
+static struct vhfs_mount *vhfs_mount_find(struct vhfs_mount *parent, struct vfsmount *mnt)
+{
+	struct vhfs_export *ex = parent->ex;
+	struct vhfs_mount *mount;
+
+	lockdep_assert_held(&ex->mounts_lock);
+	hash_for_each_possible(ex->mounts, mount, hash, (unsigned long)mnt)
+		if (mount->mnt == mnt && mount->parent == parent)
+			return vhfs_mount_get(mount);
+	return NULL;
+}
+
+static struct vhfs_mount *vhfs_mount_add(struct vhfs_mount *parent, struct vfsmount *mnt)
+{
+	struct vhfs_export *ex = parent->ex;
+	struct vhfs_mount *mount = vhfs_mount_new(ex, mnt);
+
+	lockdep_assert_held(&ex->mounts_lock);
+	if (!mount)
+		return ERR_PTR(-ENOMEM);
+	mount->host = mntget(mnt);
+	mount->parent = vhfs_mount_get(parent);
+	hash_add(ex->mounts, &mount->hash, (unsigned long)mnt);
+	return mount;
+}
+
+/* @mnt, as it was found in @parent. */
+static struct vhfs_mount *vhfs_mount_know(struct vhfs_mount *parent, struct vfsmount *mnt)
+{
+	struct vhfs_export *ex = parent->ex;
+	struct vhfs_mount *mount;
+
+	mutex_lock(&ex->mounts_lock);
+	mount = vhfs_mount_find(parent, mnt);
+	if (!mount)
+		mount = vhfs_mount_add(parent, mnt);
+	mutex_unlock(&ex->mounts_lock);
+	return mount;
+}
+
+static bool vhfs_mount_is_in_parent(const struct vhfs_mount *mount)
+{
+	const struct path self = { .mnt = mount->host,
+				   .dentry = mount->mnt->mnt_root };
+	const struct path parent = { .mnt = mount->parent->host,
+				     .dentry = mount->parent->mnt->mnt_root };
+
+	return path_is_under(&self, &parent);
+}
+
+/**
+ * vhfs_mount_is_reached - is a mount beneath the directory that is served?
+ * @mount: held
+ *
+ * The host's tree of mounts has a lock for all, so it is asked once in a tick.
+ */
+bool vhfs_mount_is_reached(struct vhfs_mount *mount)
+{
+	unsigned long now = jiffies;
+	const struct vhfs_mount *at;
+
+	if (!mount->parent || READ_ONCE(mount->reached) == now)
+		return true;
+	for (at = mount; at->parent; at = at->parent)
+		if (!vhfs_mount_is_in_parent(at))
+			return false;
+	WRITE_ONCE(mount->reached, now);
+	return true;
+}
+
+/**
+ * vhfs_is_mountpoint - is a submount on a name, so that it cannot be removed or moved?
+ * @mount: by which it is seen
+ * @dentry: the name
+ *
+ * The VFS asks the same, but of the mount namespace of the thread, which is not the owner's.
+ */
+bool vhfs_is_mountpoint(const struct vhfs_mount *mount, struct dentry *dentry)
+{
+	const struct path path = { .mnt = mount->host, .dentry = dentry };
+
+	return mount->host && path_is_mountpoint(&path);
+}
+
+/* @path: what is mounted on @at, held */
+static int vhfs_enter(struct vhfs_req *req, struct vhfs_place *at, const struct path *path)
+{
+	struct super_block *sb = path->mnt->mnt_sb;
+	struct vhfs_mount *mount;
+
+	if (vhfs_is_control(sb))
+		return -EACCES;
+	/* As for the directory that is served itself. */
+	if (d_is_dir(path->dentry) && !d_can_lookup(path->dentry))
+		return -EACCES;
+	if (req->hot && !vserve_fs_allows_hot(sb, false))
+		return VHFS_PUNT;
+	mount = vhfs_mount_know(at->mount, path->mnt);
+	if (IS_ERR(mount))
+		return PTR_ERR(mount);
+	*at = (struct vhfs_place){ .mount = mount, .dentry = dget(path->dentry),
+				   .crossed = true };
+	return 0;
+}
+
+/**
+ * vhfs_cross - go from a name to what is mounted on it
+ * @req: that looks the name up, and has done nothing yet
+ * @at: the name; changed only if there is a submount, and this returns 0
+ *
+ * The caller calls vhfs_cross_end() after 0.  Returns VHFS_PUNT where it may not sleep, or may
+ * not wait for the submount's file system, and -EACCES if that is not served.
+ */
+int vhfs_cross(struct vhfs_req *req, struct vhfs_place *at)
+{
+	struct vfsmount *host = at->mount->host;
+	struct path path;
+	int r = 0;
+
+	if (!host || !d_mountpoint(at->dentry))
+		return 0;
+	if (!req->may_sleep)
+		return VHFS_PUNT;
+	path = (struct path){ .mnt = mntget(host), .dentry = dget(at->dentry) };
+	/* Mounts may be stacked: the last one is what the host sees. */
+	while (follow_down_one(&path))
+		;
+	/* Else it is a mount point elsewhere only: in another namespace, or bind mount. */
+	if (path.mnt != host)
+		r = vhfs_enter(req, at, &path);
+	path_put(&path);
+	return r;
+}
+
+/* From the root of a mount to the name it is mounted on in its parent. */
+static int vhfs_cross_back(struct vhfs_place *at)
+{
+	struct vhfs_mount *parent = at->mount->parent;
+	struct path path = { .mnt = mntget(at->mount->host), .dentry = dget(at->dentry) };
+	int r = 0;
+
+	/* Others may be in between, if mounts are stacked. */
+	do {
+		if (!follow_up(&path))
+			r = -ESTALE;
+	} while (!r && path.mnt != parent->host);
+	if (!r && !is_subdir(path.dentry, parent->mnt->mnt_root))
+		r = -ESTALE;
+	if (!r) {
+		vhfs_mount_get(parent);
+		vhfs_cross_end(at);
+		*at = (struct vhfs_place){ .mount = parent, .dentry = dget(path.dentry),
+					   .crossed = true };
+	}
+	path_put(&path);
+	return r;
+}
+
+/**
+ * vhfs_go_up - the directory above another
+ * @node: a directory, held and checked
+ * @at: what is above it, for vhfs_cross_end(), if this returns 0
+ *
+ * Above the root of a submount is the directory of the name it is mounted on, and above the root
+ * of the export is that root.
+ */
+int vhfs_go_up(const struct vhfs_node *node, struct vhfs_place *at)
+{
+	struct dentry *parent;
+	int r;
+
+	*at = (struct vhfs_place){ .mount = vhfs_mount_get(node->mount),
+				   .dentry = dget(node->dentry), .crossed = true };
+	while (vhfs_is_mount_root(at->mount, at->dentry)) {
+		if (!at->mount->parent)
+			return 0;
+		r = vhfs_cross_back(at);
+		if (r)
+			goto end;
+	}
+	parent = dget_parent(at->dentry);
+	dput(at->dentry);
+	at->dentry = parent;
+	/* Its child was beneath the root, and may have been moved since. */
+	if (is_subdir(parent, at->mount->mnt->mnt_root))
+		return 0;
+	r = -ESTALE;
+end:
+	vhfs_cross_end(at);
+	return r;
+}
+
+/**
+ * vhfs_cross_end - let go of what was crossed to
+ * @at: from vhfs_cross() or vhfs_go_up(), or a place that was not crossed from
+ */
+void vhfs_cross_end(struct vhfs_place *at)
+{
+	if (!at->crossed)
+		return;
+	/* First: the mount is what keeps the file system. */
+	dput(at->dentry);
+	vhfs_mount_put(at->mount);
+}
