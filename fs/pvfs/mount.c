@@ -2,8 +2,10 @@
 /*
  * The file system type: options, superblock, and the connection's life.
  *
- * A device has one connection at most, and that one superblock (and others for
- * submounts, which the core makes).  The connection holds a reference to the device.
+ * A device has one connection at most, and that has one main superblock.  Where the server
+ * announces submounts (FUSE_ATTR_SUBMOUNT), the core makes a superblock for each, of the same
+ * connection, and mounts it as it is walked into.  The connection ends with the last of them, and
+ * holds a reference to the device.
  */
 #include "pvfs.h"
 
@@ -115,6 +117,9 @@ static int pvfs_fill_super_locked(struct super_block *sb, struct pvfs_context *c
 
 	if (!pvfs_dev_live(dev))
 		return -ENODEV;
+	/* The main superblock of a connection may go before those of its submounts. */
+	if (dev->fc)
+		return -EBUSY;
 	pvfs_limit_pages(fm->fc, dev);
 	pvfs_fuse_defaults(&ctx->fuse);
 	err = fuse_fill_super_common(sb, &ctx->fuse);
@@ -158,19 +163,39 @@ static void pvfs_conn_destroy(struct fuse_mount *fm)
 static void pvfs_kill_sb(struct super_block *sb)
 {
 	struct fuse_mount *fm = get_fuse_mount_super(sb);
+	struct pvfs_dev *dev = fm->fc->iq.priv;
 
 	/* A mount that failed early has no root. */
 	if (sb->s_root && fuse_mount_remove(fm))
 		pvfs_conn_destroy(fm);
 	kill_anon_super(sb);
+	/* Until here another mount of the device found it, and waited for its end. */
+	cmpxchg(&dev->sb, sb, NULL);
 	fuse_mount_destroy(fm);
 }
 
+static struct pvfs_dev *pvfs_context_dev(struct fs_context *fsc)
+{
+	struct fuse_mount *fm = fsc->s_fs_info;
+
+	return fm->fc->iq.priv;
+}
+
+/* Not the superblock of a submount, whose root is not that of the device. */
 static int pvfs_same_device(struct super_block *sb, struct fs_context *fsc)
 {
-	struct fuse_mount *theirs = fsc->s_fs_info;
+	return READ_ONCE(pvfs_context_dev(fsc)->sb) == sb;
+}
 
-	return get_fuse_conn_super(sb)->iq.priv == theirs->fc->iq.priv;
+/* Under the same lock as pvfs_same_device(), which found none. */
+static int pvfs_set_super(struct super_block *sb, struct fs_context *fsc)
+{
+	struct pvfs_dev *dev = pvfs_context_dev(fsc);
+	int err = set_anon_super_fc(sb, fsc);
+
+	if (!err)
+		WRITE_ONCE(dev->sb, sb);
+	return err;
 }
 
 /* A connection to the device, whose reference it takes over. */
@@ -216,7 +241,7 @@ static int pvfs_get_super(struct fs_context *fsc, struct fuse_mount *fm)
 	int err = 0;
 
 	fsc->s_fs_info = fm;
-	sb = sget_fc(fsc, pvfs_same_device, set_anon_super_fc);
+	sb = sget_fc(fsc, pvfs_same_device, pvfs_set_super);
 	if (fsc->s_fs_info)
 		fuse_mount_destroy(fm);
 	if (IS_ERR(sb))
@@ -225,6 +250,8 @@ static int pvfs_get_super(struct fs_context *fsc, struct fuse_mount *fm)
 		err = pvfs_fill_super(sb, fsc);
 		if (!err)
 			sb->s_flags |= SB_ACTIVE;
+		else if (err == -EBUSY)
+			errorfc(fsc, "files of its submounts are still open");
 	} else {
 		err = pvfs_same_options(fsc, get_fuse_conn_super(sb)->iq.priv);
 	}

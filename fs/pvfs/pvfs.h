@@ -180,6 +180,7 @@ struct pvfs_dev {
 	struct mutex lock;		/* see the top of this file */
 	struct virtio_device *vdev;	/* NULL once removed */
 	struct fuse_conn *fc;		/* while mounted */
+	struct super_block *sb;		/* its main one, until that has gone; for mount.c only */
 	enum pvfs_cache cache;		/* of that mount */
 	bool writeback;			/* the server has agreed that the core writes back */
 	unsigned int timeout;		/* of that mount, in seconds; 0: none */
