@@ -310,12 +310,30 @@ static const struct fs_context_operations pvfs_context_ops = {
 	.get_tree	= pvfs_get_tree,
 };
 
+/* The core's, and umount -f as for the main superblock. */
+static int pvfs_get_tree_submount(struct fs_context *fsc)
+{
+	int err = fuse_init_fs_context_submount(fsc);
+
+	if (!err)
+		err = fsc->ops->get_tree(fsc);
+	if (!err)
+		pvfs_umount_init_submount(fsc->root->d_sb);
+	return err;
+}
+
+static const struct fs_context_operations pvfs_submount_ops = {
+	.get_tree	= pvfs_get_tree_submount,
+};
+
 static int pvfs_init_fs_context(struct fs_context *fsc)
 {
 	struct pvfs_context *ctx;
 
-	if (fsc->purpose == FS_CONTEXT_FOR_SUBMOUNT)
-		return fuse_init_fs_context_submount(fsc);
+	if (fsc->purpose == FS_CONTEXT_FOR_SUBMOUNT) {
+		fsc->ops = &pvfs_submount_ops;
+		return 0;
+	}
 	ctx = kzalloc(sizeof(*ctx), GFP_KERNEL);
 	if (!ctx)
 		return -ENOMEM;

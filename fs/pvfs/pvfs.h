@@ -269,6 +269,7 @@ void pvfs_timeout_stop(struct pvfs_dev *dev);
 
 /* umount.c: umount -f */
 void pvfs_umount_init(struct super_block *sb, struct pvfs_dev *dev);
+void pvfs_umount_init_submount(struct super_block *sb);
 
 /* cache.c: which file data the core keeps */
 void pvfs_cache_ask(struct pvfs_dev *dev, struct fuse_req *req, void *args);

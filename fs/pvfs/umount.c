@@ -105,13 +105,27 @@ static void pvfs_umount_begin(struct super_block *sb)
  * @sb: of a mount of the device, as the core has set it up
  * @dev: the device; dev->lock is held
  *
- * The operations are in @dev, which the connection holds until kill_sb() is through with the
- * superblock.  Nothing calls them after that, and the next mount of the device begins later.
+ * The operations are in @dev, which the connection holds until kill_sb() is through with its last
+ * superblock.  Nothing calls them after that.
  */
 void pvfs_umount_init(struct super_block *sb, struct pvfs_dev *dev)
 {
 	lockdep_assert_held(&dev->lock);
-	dev->super_ops = *sb->s_op;
-	dev->super_ops.umount_begin = pvfs_umount_begin;
+	/* Once: they do not change, and a submount of an earlier mount may still use them. */
+	if (!dev->super_ops.umount_begin) {
+		dev->super_ops = *sb->s_op;
+		dev->super_ops.umount_begin = pvfs_umount_begin;
+	}
+	sb->s_op = &dev->super_ops;
+}
+
+/**
+ * pvfs_umount_init_submount - the same for a submount
+ * @sb: a superblock of a connection that has its main one, or had
+ */
+void pvfs_umount_init_submount(struct super_block *sb)
+{
+	struct pvfs_dev *dev = get_fuse_conn_super(sb)->iq.priv;
+
 	sb->s_op = &dev->super_ops;
 }
