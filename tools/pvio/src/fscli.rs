@@ -87,13 +87,18 @@ pub struct FsArgs {
     #[arg(long, value_name = "GROUP", conflicts_with = "fd")]
     pub socket_group: Option<String>,
 
-    /// Directory to serve; what is mounted beneath it is not served
+    /// Directory to serve; what is mounted beneath it only with --announce-submounts
     #[arg(long, value_name = "DIR")]
     pub shared_dir: Option<PathBuf>,
 
     /// Refuse all changes
     #[arg(long)]
     pub readonly: bool,
+
+    /// Serve what is mounted beneath the directory, too, now and later; a guest that can
+    /// mounts each by itself, so that its files have a device number of their own
+    #[arg(long)]
+    pub announce_submounts: bool,
 
     /// What the guest caches
     #[arg(long, value_enum, default_value = "auto", value_name = "POLICY")]
@@ -162,7 +167,7 @@ pub struct FsArgs {
     pub poll: PollArgs,
 
     /// Options of older virtiofsd programs: source=, cache=, [no_]writeback, [no_]xattr,
-    /// [no_]posix_acl, [no_]posix_lock, [no_]flock, sandbox=
+    /// [no_]posix_acl, [no_]posix_lock, [no_]flock, [no_]announce_submounts, sandbox=
     #[arg(short = 'o', value_name = "OPTION[,OPTION...]")]
     pub compat: Vec<String>,
 
@@ -207,6 +212,7 @@ struct Choices {
     path: Option<PathBuf>,
     cache: Cache,
     writeback: bool,
+    submounts: bool,
     xattr: bool,
     acl: bool,
     /// Locks that the host sees: POSIX, flock.
@@ -223,6 +229,8 @@ impl Choices {
             }
             ("writeback", "") => self.writeback = true,
             ("no_writeback", "") => self.writeback = false,
+            ("announce_submounts", "") => self.submounts = true,
+            ("no_announce_submounts", "") => self.submounts = false,
             ("xattr", "") => self.xattr = true,
             ("no_xattr", "") => self.xattr = false,
             ("posix_acl", "") => self.acl = true,
@@ -245,6 +253,7 @@ impl FsArgs {
             path: self.shared_dir.clone(),
             cache: self.cache,
             writeback: self.writeback,
+            submounts: self.announce_submounts,
             xattr: self.xattr,
             acl: self.posix_acl,
             locks: [!self.local_locks; 2],
@@ -293,6 +302,7 @@ impl FsArgs {
                 | flag(!chosen.acl, uapi::FS_EXPORT_NO_ACL)
                 | flag(!posix, uapi::FS_EXPORT_LOCAL_LOCKS)
                 | flag(chosen.writeback, uapi::FS_EXPORT_WRITEBACK)
+                | flag(chosen.submounts, uapi::FS_EXPORT_SUBMOUNTS)
                 | privileged,
             cache,
             squash: (uid, gid),
@@ -342,10 +352,10 @@ mod tests {
     fn options_reach_the_kernel() {
         let all = "--shared-dir=/d --readonly --cache=never --xattr --posix-acl --local-locks \
                    --privileged-xattr=map --squash=7:8 --max-nodes=1 --max-handles=2 \
-                   --max-locks=3 --attr-timeout=9 --writeback";
+                   --max-locks=3 --attr-timeout=9 --writeback --announce-submounts";
         let words: Vec<&str> = all.split(' ').collect();
         let o = share(&words).unwrap().options;
-        let bits = [0, 1, 3, 5, 7].map(|bit| 1 << bit);
+        let bits = [0, 1, 3, 5, 7, 8].map(|bit| 1 << bit);
         assert_eq!(o.flags, bits.iter().sum::<u32>());
         assert_eq!((o.cache, o.squash), (uapi::FS_CACHE_NONE, (7, 8)));
         assert_eq!((o.entry_timeout, o.attr_timeout), (0, 9));
@@ -368,6 +378,14 @@ mod tests {
         assert_eq!(local.options.flags, BARE | uapi::FS_EXPORT_LOCAL_LOCKS);
         let late = share(&["-o", "source=/d,writeback"]).unwrap();
         assert_eq!(late.options.flags, BARE | uapi::FS_EXPORT_WRITEBACK);
+        let below = share(&["-o", "source=/d,announce_submounts"]).unwrap();
+        assert_eq!(below.options.flags, BARE | uapi::FS_EXPORT_SUBMOUNTS);
+        let not = [
+            "--announce-submounts",
+            "-o",
+            "source=/d,no_announce_submounts",
+        ];
+        assert_eq!(share(&not).unwrap().options.flags, BARE);
     }
 
     #[test]

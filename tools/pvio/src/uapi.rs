@@ -48,6 +48,8 @@ pub const FS_EXPORT_LOCAL_LOCKS: u32 = 1 << 5;
 pub const FS_EXPORT_NO_ACL: u32 = 1 << 6;
 /// The guest may write back what it caches: only the guest uses the directory.
 pub const FS_EXPORT_WRITEBACK: u32 = 1 << 7;
+/// File systems mounted beneath the directory are served, too, and marked for the guest.
+pub const FS_EXPORT_SUBMOUNTS: u32 = 1 << 8;
 /// The guest caches a file until it is opened again.
 pub const FS_CACHE_AUTO: u32 = 0;
 /// The guest caches nothing.
