@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """A virtio-fs device that lies: a vhost-user back end with one file, whose replies and
 used ring can be made wrong, or that takes requests and says nothing (`silent`).  A lock of the file is never free, and waiting for it ends
-with the second INTERRUPT: the first is answered by -EAGAIN.
+with the second INTERRUPT: the first is answered by -EAGAIN.  The directory `sub` is announced as a
+submount, and has such a file, too.
 
 It knows enough of FUSE for `cat` and `stat` of the file.  It signals each reply, wanted
 or not, so nothing here depends on the order in which memory is written and read.
@@ -22,15 +23,21 @@ P_MQ = 0
 LOOKUP, FORGET, GETATTR, OPEN, READ, STATFS, RELEASE = 1, 2, 3, 14, 15, 17, 18
 FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, DESTROY, BATCH_FORGET = 25, 26, 27, 28, 29, 38, 42
 SETLK, SETLKW, INTERRUPT = 32, 33, 36
-F_FLOCK_LOCKS = 1 << 10
+F_FLOCK_LOCKS, F_SUBMOUNTS = 1 << 10, 1 << 27
+ATTR_SUBMOUNT = 1
 SILENT = (FORGET, BATCH_FORGET)
 DATA = b"the truth\n"
 OUT = struct.Struct("<IiQ")
+ROOT, FILE, SUB, SUB_FILE = 1, 2, 3, 4
+NAMES = {(ROOT, b"file"): FILE, (ROOT, b"sub"): SUB, (SUB, b"file"): SUB_FILE}
 
 
 def attr(inode):
-    mode = 0o040755 if inode == 1 else 0o100644
-    return struct.pack("<6Q10I", inode, len(DATA), 8, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
+    mode = 0o040755 if inode in (ROOT, SUB) else 0o100644
+    flags = ATTR_SUBMOUNT if inode == SUB else 0
+    return struct.pack(
+        "<6Q10I", inode, len(DATA), 8, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, flags
+    )
 
 
 class Ring:
@@ -85,6 +92,7 @@ class Liar(threading.Thread):
         self.rings = {}
         self.lie = None
         self.silent = False
+        self.valid = 0  # seconds that names and attributes hold
         self.told = 0
         self.waiting = {}
         self.interrupts = 0
@@ -245,14 +253,15 @@ class Liar(threading.Thread):
         """An error number, or the body of a reply."""
         if opcode == INIT:
             return struct.pack(
-                "<4IHHIIHHI28x", 7, 31, 65536, F_FLOCK_LOCKS, 8, 6, 65536, 1, 0, 0, 0
+                "<4IHHIIHHI28x", 7, 31, 65536, F_FLOCK_LOCKS | F_SUBMOUNTS, 8, 6, 65536, 1, 0, 0, 0
             )
         if opcode == LOOKUP:
-            if arguments.rstrip(b"\0") != b"file":
+            inode = NAMES.get((nodeid, arguments.rstrip(b"\0")))
+            if inode is None:
                 return errno.ENOENT
-            return struct.pack("<4Q2I", 2, 0, 0, 0, 0, 0) + attr(2)
+            return struct.pack("<4Q2I", inode, 0, self.valid, self.valid, 0, 0) + attr(inode)
         if opcode == GETATTR:
-            return struct.pack("<QII", 0, 0, 0) + attr(nodeid)
+            return struct.pack("<QII", self.valid, 0, 0) + attr(nodeid)
         if opcode in (OPEN, OPENDIR):
             return struct.pack("<QII", 1, 0, 0)
         if opcode == READ:
