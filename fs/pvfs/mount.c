@@ -108,9 +108,22 @@ static void pvfs_fuse_defaults(struct fuse_fs_context *fuse)
 	fuse->dax_mode = FUSE_DAX_NEVER;
 }
 
-/* With dev->lock, so that the device does not go, or another connection come. */
-static int pvfs_fill_super_locked(struct super_block *sb, struct pvfs_context *ctx)
+/*
+ * The superblocks of a connection share what writes their pages back (the bdi).  The core has the
+ * main one unregister it, but that one may go first, and then nothing would be written back for
+ * the others any more.  So the last one does, see pvfs_super_gone().
+ */
+static void pvfs_share_bdi(struct super_block *sb, struct pvfs_dev *dev)
 {
+	sb->s_iflags &= ~SB_I_PERSB_BDI;
+	dev->bdi = bdi_get(sb->s_bdi);
+	refcount_set(&dev->supers, 1);
+}
+
+/* With dev->lock, so that the device does not go, or another connection come. */
+static int pvfs_fill_super_locked(struct super_block *sb, struct fs_context *fsc)
+{
+	struct pvfs_context *ctx = fsc->fs_private;
 	struct fuse_mount *fm = get_fuse_mount_super(sb);
 	struct pvfs_dev *dev = fm->fc->iq.priv;
 	int err;
@@ -118,13 +131,16 @@ static int pvfs_fill_super_locked(struct super_block *sb, struct pvfs_context *c
 	if (!pvfs_dev_live(dev))
 		return -ENODEV;
 	/* The main superblock of a connection may go before those of its submounts. */
-	if (dev->fc)
+	if (dev->fc) {
+		errorfc(fsc, "a submount of this device is still in use: close its files or unmount it, then mount again");
 		return -EBUSY;
+	}
 	pvfs_limit_pages(fm->fc, dev);
 	pvfs_fuse_defaults(&ctx->fuse);
 	err = fuse_fill_super_common(sb, &ctx->fuse);
 	if (err)
 		return err;
+	pvfs_share_bdi(sb, dev);
 	pvfs_umount_init(sb, dev);
 	WRITE_ONCE(dev->cache, ctx->cache);
 	WRITE_ONCE(dev->writeback, false);
@@ -141,7 +157,7 @@ static int pvfs_fill_super(struct super_block *sb, struct fs_context *fsc)
 
 	if (mutex_lock_killable(&dev->lock))
 		return -EINTR;
-	err = pvfs_fill_super_locked(sb, fsc->fs_private);
+	err = pvfs_fill_super_locked(sb, fsc);
 	mutex_unlock(&dev->lock);
 	return err;
 }
@@ -155,6 +171,15 @@ static void pvfs_conn_destroy(struct fuse_mount *fm)
 	fuse_conn_destroy(fm);
 	/* Only now: DESTROY may wait for a server that does not answer. */
 	pvfs_timeout_stop(dev);
+}
+
+/* A superblock has written its pages back.  With the last one the device is free. */
+static void pvfs_super_gone(struct pvfs_dev *dev)
+{
+	if (!refcount_dec_and_test(&dev->supers))
+		return;
+	bdi_unregister(dev->bdi);
+	bdi_put(dev->bdi);
 	mutex_lock(&dev->lock);
 	WRITE_ONCE(dev->fc, NULL);
 	mutex_unlock(&dev->lock);
@@ -166,9 +191,13 @@ static void pvfs_kill_sb(struct super_block *sb)
 	struct pvfs_dev *dev = fm->fc->iq.priv;
 
 	/* A mount that failed early has no root. */
-	if (sb->s_root && fuse_mount_remove(fm))
+	bool filled = sb->s_root;
+
+	if (filled && fuse_mount_remove(fm))
 		pvfs_conn_destroy(fm);
 	kill_anon_super(sb);
+	if (filled)
+		pvfs_super_gone(dev);
 	/* Until here another mount of the device found it, and waited for its end. */
 	cmpxchg(&dev->sb, sb, NULL);
 	fuse_mount_destroy(fm);
@@ -250,8 +279,6 @@ static int pvfs_get_super(struct fs_context *fsc, struct fuse_mount *fm)
 		err = pvfs_fill_super(sb, fsc);
 		if (!err)
 			sb->s_flags |= SB_ACTIVE;
-		else if (err == -EBUSY)
-			errorfc(fsc, "files of its submounts are still open");
 	} else {
 		err = pvfs_same_options(fsc, get_fuse_conn_super(sb)->iq.priv);
 	}
@@ -310,7 +337,16 @@ static const struct fs_context_operations pvfs_context_ops = {
 	.get_tree	= pvfs_get_tree,
 };
 
-/* The core's, and umount -f as for the main superblock. */
+/* The superblock from which this one was walked into is counted, too, so there is one. */
+static void pvfs_add_super(struct super_block *sb)
+{
+	struct pvfs_dev *dev = get_fuse_conn_super(sb)->iq.priv;
+
+	refcount_inc(&dev->supers);
+	pvfs_umount_init_submount(sb);
+}
+
+/* The core makes the superblock. */
 static int pvfs_get_tree_submount(struct fs_context *fsc)
 {
 	int err = fuse_init_fs_context_submount(fsc);
@@ -318,7 +354,7 @@ static int pvfs_get_tree_submount(struct fs_context *fsc)
 	if (!err)
 		err = fsc->ops->get_tree(fsc);
 	if (!err)
-		pvfs_umount_init_submount(fsc->root->d_sb);
+		pvfs_add_super(fsc->root->d_sb);
 	return err;
 }
 

@@ -91,8 +91,7 @@ static void pvfs_umount_begin(struct super_block *sb)
 	/* An error: the device has been given up already. */
 	if (pvfs_probe_send(fm, &probe) || pvfs_probe_is_answered(dev, &probe))
 		return;
-	pr_err("pvfs: %s has not answered for %u seconds (umount -f)\n", dev->tag,
-	       PVFS_FORCE_SECONDS);
+	pr_err("pvfs: %s does not answer, and is given up (umount -f)\n", dev->tag);
 	queue_work(pvfs_fail_wq, &dev->fail_work);
 	/* That ends every request, this one as well. */
 	wait_for_completion(&probe.answered);

@@ -14,10 +14,10 @@
 static u32 vhfs_attr_flags(const struct vhfs_place *at)
 {
 	const struct vhfs_mount *mount = at->mount;
-	bool marked = mount->ex->session.flags & FUSE_SUBMOUNTS && mount->parent &&
-		      vhfs_is_mount_root(mount, at->dentry) && d_is_dir(at->dentry);
 
-	return marked ? FUSE_ATTR_SUBMOUNT : 0;
+	if (!mount->parent || !vhfs_is_mount_root(mount, at->dentry) || !d_is_dir(at->dentry))
+		return 0;
+	return mount->ex->session.flags & FUSE_SUBMOUNTS ? FUSE_ATTR_SUBMOUNT : 0;
 }
 
 /**

@@ -94,7 +94,7 @@ static int vhfs_answer_made(struct vhfs_req *req, struct dentry *dentry, int r)
 	dentry = vhfs_find_made(req, dentry, &again);
 	if (IS_ERR(dentry))
 		return PTR_ERR(dentry);
-	/* A mount on the new name, if there is one by now, came later. */
+	/* Not crossed: a mount on the new name was made after this request made the name. */
 	at = vhfs_place(req, dentry);
 	r = vhfs_fill_entry(req, &at, vhfs_reply(req, struct fuse_entry_out));
 put:
@@ -282,15 +282,18 @@ static int vhfs_open_place(struct vhfs_req *req, struct vhfs_handle *handle,
 static int vhfs_open_made(struct vhfs_req *req, struct vhfs_handle *handle,
 			  struct dentry *dentry, bool made)
 {
+	const struct fuse_create_in *arg = vhfs_args(req, struct fuse_create_in);
 	struct vhfs_place at = vhfs_place(req, dentry);
 	int r = made ? 0 : vhfs_cross(req, &at);
 
-	if (r) {
+	/* It is this one that is truncated, not the one beneath. */
+	if (!r && at.held && arg->flags & O_TRUNC && vhfs_too_big(req, d_inode(at.dentry)))
+		r = VHFS_PUNT;
+	if (r)
 		vhfs_handle_drop(handle);
-		return r;
-	}
-	r = vhfs_open_place(req, handle, &at, made);
-	vhfs_cross_end(&at);
+	else
+		r = vhfs_open_place(req, handle, &at, made);
+	vhfs_place_put(&at);
 	return r;
 }
 

@@ -128,12 +128,12 @@ static void vhfs_look_up_entry(struct vhfs_req *req,
 	if (IS_ERR(dentry))
 		return;
 	at = vhfs_place(req, dentry);
-	/* The guest asks for this one itself, and a worker answers. */
+	/* No entry if crossing fails.  The guest then sends LOOKUP, and a worker answers it. */
 	if (vhfs_cross(req, &at))
 		goto put;
 	if (vhfs_fill_entry(req, &at, &plus->entry_out))
 		memset(&plus->entry_out, 0, sizeof(plus->entry_out));
-	vhfs_cross_end(&at);
+	vhfs_place_put(&at);
 put:
 	dput(dentry);
 }

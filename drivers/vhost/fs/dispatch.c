@@ -113,20 +113,24 @@ const struct vhfs_op *vhfs_find_op(u32 opcode)
 	return op->run ? op : NULL;
 }
 
-/* Tried by the poller before, the request has one already. */
-static void vhfs_find_node(struct vhfs_req *req)
-{
-	if (!req->node && !(req->op->flags & VHFS_OP_NO_NODE))
-		req->node = vhfs_node_get(req->ex, req->in.nodeid);
-}
-
-static int vhfs_get_node(struct vhfs_req *req)
+/*
+ * The first time, which is in the poller's round, is the only one that looks for the node.  Who
+ * carries the request out depends on the node's file system (vhfs_is_hot()), so a node that the
+ * guest is told of in the meantime must not become the request's.
+ */
+static int vhfs_find_node(struct vhfs_req *req)
 {
 	if (req->op->flags & VHFS_OP_NO_NODE)
 		return 0;
-	vhfs_find_node(req);
 	if (!req->node)
-		return -ESTALE;
+		req->node = vhfs_node_get(req->ex, req->in.nodeid);
+	return req->node ? 0 : -ESTALE;
+}
+
+static int vhfs_check_node(const struct vhfs_req *req)
+{
+	if (req->op->flags & VHFS_OP_NO_NODE)
+		return 0;
 	/* Automount points are directories without a lookup. */
 	if (req->op->flags & VHFS_OP_DIR && !d_can_lookup(req->node->dentry))
 		return -ENOTDIR;
@@ -199,16 +203,15 @@ static int vhfs_run_as(struct vhfs_req *req)
  */
 int vhfs_run(struct vhfs_req *req)
 {
-	int r;
+	int r = vhfs_find_node(req);
 
-	if (!req->may_sleep && !(req->op->flags & VHFS_OP_POLLER)) {
-		/* Who carries it out depends on the file system, see vhfs_is_hot(). */
-		vhfs_find_node(req);
+	if (r)
+		return r;
+	if (!req->may_sleep && !(req->op->flags & VHFS_OP_POLLER))
 		return VHFS_PUNT;
-	}
 	if (req->op->flags & VHFS_OP_CHANGES && vhfs_read_only(req->ex))
 		return -EROFS;
-	r = vhfs_get_node(req);
+	r = vhfs_check_node(req);
 	if (r)
 		return r;
 	if (req->op->flags & VHFS_OP_PLAIN)

@@ -53,7 +53,7 @@ static void vhfs_set_config(struct vhfs_export *ex,
 
 static void vhfs_close_root(struct vhfs_export *ex)
 {
-	vhfs_mount_put(ex->top);
+	vhfs_top_close(ex);
 	dput(ex->root.dentry);
 	kern_unmount(ex->root.mnt);
 }

@@ -31,7 +31,7 @@ int vhfs_open_flags(const struct vhfs_export *ex, u32 flags)
 
 	if (vhfs_writes_back(ex) && (flags & O_ACCMODE) == O_WRONLY)
 		flags = O_RDWR;
-	/* A submount may be writable on the host. */
+	/* The clone is read-only, a submount may not be: reading must not change access times. */
 	if (vhfs_read_only(ex))
 		how |= O_NOATIME;
 	return (flags & O_ACCMODE) | how;

@@ -11,13 +11,14 @@
  * open, cred.c whose rights act; main.c is the character device.
  *
  * Confinement.  Operations see dentries and inodes, never paths.  A node comes
- * from a lookup of one component in a directory that is a node; the mount is a
- * private clone without children; no symbolic link is followed; nothing but
- * regular files and directories is opened.  Before a node is used it is checked
- * to lie beneath the root still (vhfs_node_check()), so that a rename on the host
- * leads no guest out.  An export with submounts crosses into what the host has mounted
- * beneath the directory.  A node then lies beneath the root of its own mount, and that
- * mount beneath the root of the export.
+ * from a lookup of one component in a directory that is a node; the mount of the
+ * directory that is served is a private clone without children; no symbolic link is
+ * followed; nothing but regular files and directories is opened.  Before a node is used
+ * it is checked to lie beneath the root still (vhfs_node_check()), so that a rename on
+ * the host leads no guest out.  An export with submounts crosses into what the host has
+ * mounted beneath the directory, by the host's own mounts, which are not nodev and nosuid
+ * as the clone is.  A node then lies beneath the root of its own mount, and that mount
+ * beneath the root of the export.
  *
  * Locks, the outer one first:
  *
@@ -215,8 +216,9 @@ static __always_inline void *vhfs_reply_room(struct vhfs_req *req, size_t size)
  *	host's own mount beneath that
  * @host: its place in the host's tree of mounts; NULL: nothing beneath it is served
  * @parent: the mount in which it was found; NULL for the directory that is served
- * @refs: nodes, mounts whose parent it is, and requests
- * @reached: jiffies, when it was last seen beneath the directory that is served
+ * @refs: nodes, mounts whose parent it is, and requests; not counted for the directory that is
+ *	served, because that is there as long as the export
+ * @reached: what vhfs_mount_is_reached() found, and when
  * @quick_getattr: the file system's getattr does not sleep
  */
 struct vhfs_mount {
@@ -238,18 +240,18 @@ static inline bool vhfs_is_mount_root(const struct vhfs_mount *mount,
 
 /*
  * struct vhfs_place - a name, and the mount by which it is seen
- * @crossed: both are held, until vhfs_cross_end()
+ * @held: it owns references to both, until vhfs_place_put()
  */
 struct vhfs_place {
 	struct vhfs_mount *mount;
 	struct dentry *dentry;
-	bool crossed;
+	bool held;
 };
 
 /*
  * struct vhfs_node - an inode that the guest knows
  * @id: never used again in the life of the export
- * @inode: @mount: its identity: two names in one mount are one node
+ * @inode: @mount: the key: all names of an inode in one mount are one node
  * @dentry: one of its names, or the one it had
  * @lookups: how often the guest was told; the guest's FORGETs count down
  * @refs: requests, and one for the table while @lookups is not 0
@@ -412,13 +414,14 @@ void vhfs_export_info(struct vhfs_export *ex, struct vhost_fs_info *info);
 
 /* mount.c */
 int vhfs_top_open(struct vhfs_export *ex, const struct path *host);
+void vhfs_top_close(struct vhfs_export *ex);
 struct vhfs_mount *vhfs_mount_get(struct vhfs_mount *mount);
 void vhfs_mount_put(struct vhfs_mount *mount);
 bool vhfs_mount_is_reached(struct vhfs_mount *mount);
 bool vhfs_is_mountpoint(const struct vhfs_mount *mount, struct dentry *dentry);
 int vhfs_cross(struct vhfs_req *req, struct vhfs_place *at);
 int vhfs_go_up(const struct vhfs_node *node, struct vhfs_place *at);
-void vhfs_cross_end(struct vhfs_place *at);
+void vhfs_place_put(struct vhfs_place *at);
 
 /* decode.c */
 int vhfs_decode(struct vhfs_req *req);

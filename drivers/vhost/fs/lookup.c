@@ -8,6 +8,7 @@
  */
 #include <linux/namei.h>
 #include <linux/stat.h>
+#include <linux/vhost_serve.h>
 
 #include "fs.h"
 
@@ -86,8 +87,12 @@ static int vhfs_lookup_parent(struct vhfs_req *req)
 	r = vhfs_go_up(req->node, &above);
 	if (r)
 		return r;
-	r = vhfs_fill_entry(req, &above, vhfs_reply(req, struct fuse_entry_out));
-	vhfs_cross_end(&above);
+	/* The poller's thread may wait for this file system, but maybe not for the one above. */
+	if (req->hot && !vserve_fs_allows_hot(above.dentry->d_sb, false))
+		r = VHFS_PUNT;
+	else
+		r = vhfs_fill_entry(req, &above, vhfs_reply(req, struct fuse_entry_out));
+	vhfs_place_put(&above);
 	return r;
 }
 
@@ -131,7 +136,7 @@ static int vhfs_answer_name(struct vhfs_req *req, struct dentry *dentry)
 	if (r)
 		return r;
 	r = vhfs_fill_entry(req, &at, vhfs_reply(req, struct fuse_entry_out));
-	vhfs_cross_end(&at);
+	vhfs_place_put(&at);
 	return r;
 }
 

@@ -22,10 +22,6 @@
 
 #include "fs.h"
 
-/* linux/magic.h does not have these. */
-#define CONFIGFS_MAGIC	0x62656570
-#define FUSECTL_MAGIC	0x65735543
-
 /* Their getattr takes spin locks at most: read, in 6.12. */
 static bool vhfs_getattr_is_quick(const struct super_block *sb)
 {
@@ -40,33 +36,27 @@ static bool vhfs_getattr_is_quick(const struct super_block *sb)
 }
 
 /*
- * The files of these are no data but the kernel's controls.  A guest must not get them because
- * a directory tree, such as that of a container, happens to have them.  An export of its own
- * serves such a file system.  autofs has no files, and its directories wait for an automount.
+ * Whether the files of a file system are data, and no interface of the kernel, which a guest must
+ * not get because a directory tree (that of a container) happens to have one.  What is not known
+ * is refused.  An owner can still export such a file system by itself.
  */
-static bool vhfs_is_control(const struct super_block *sb)
+static bool vhfs_is_storage(const struct super_block *sb)
 {
+	if (sb->s_type->fs_flags & FS_REQUIRES_DEV)
+		return true;
 	switch (sb->s_magic) {
-	case AUTOFS_SUPER_MAGIC:
-	case BINDERFS_SUPER_MAGIC:
-	case BINFMTFS_MAGIC:
-	case BPF_FS_MAGIC:
-	case CGROUP_SUPER_MAGIC:
-	case CGROUP2_SUPER_MAGIC:
-	case CONFIGFS_MAGIC:
-	case DEBUGFS_MAGIC:
-	case DEVPTS_SUPER_MAGIC:
-	case EFIVARFS_MAGIC:
-	case FUSECTL_MAGIC:
-	case NSFS_MAGIC:
-	case PROC_SUPER_MAGIC:
-	case PSTOREFS_MAGIC:
-	case RDTGROUP_SUPER_MAGIC:
-	case SECURITYFS_MAGIC:
-	case SELINUX_MAGIC:
-	case SMACK_MAGIC:
-	case SYSFS_MAGIC:
-	case TRACEFS_MAGIC:
+	case TMPFS_MAGIC:
+	case RAMFS_MAGIC:
+		/* That of devices is either of them. */
+		return strcmp(sb->s_type->name, "devtmpfs");
+	case AFS_FS_MAGIC:
+	case CEPH_SUPER_MAGIC:
+	case CIFS_SUPER_MAGIC:
+	case FUSE_SUPER_MAGIC:
+	case NFS_SUPER_MAGIC:
+	case OVERLAYFS_SUPER_MAGIC:
+	case SMB2_SUPER_MAGIC:
+	case V9FS_MAGIC:
 		return true;
 	default:
 		return false;
@@ -82,7 +72,7 @@ static struct vhfs_mount *vhfs_mount_new(struct vhfs_export *ex, struct vfsmount
 	mount->ex = ex;
 	mount->mnt = mnt;
 	mount->quick_getattr = vhfs_getattr_is_quick(mnt->mnt_sb);
-	mount->reached = jiffies;
+	mount->reached = jiffies << 1 | 1;
 	refcount_set(&mount->refs, 1);
 	return mount;
 }
@@ -105,12 +95,24 @@ int vhfs_top_open(struct vhfs_export *ex, const struct path *host)
 }
 
 /**
+ * vhfs_top_close - the end of vhfs_top_open()
+ * @ex: no node is left
+ */
+void vhfs_top_close(struct vhfs_export *ex)
+{
+	if (ex->top)
+		mntput(ex->top->host);
+	kfree(ex->top);
+}
+
+/**
  * vhfs_mount_get - one more user of a mount
  * @mount: held by the caller, too
  */
 struct vhfs_mount *vhfs_mount_get(struct vhfs_mount *mount)
 {
-	refcount_inc(&mount->refs);
+	if (mount->parent)
+		refcount_inc(&mount->refs);
 	return mount;
 }
 
@@ -122,7 +124,7 @@ void vhfs_mount_put(struct vhfs_mount *mount)
 {
 	struct vhfs_mount *parent;
 
-	for (; mount; mount = parent) {
+	for (; mount->parent; mount = parent) {
 		struct mutex *lock = &mount->ex->mounts_lock;
 
 		if (!refcount_dec_and_mutex_lock(&mount->refs, lock))
@@ -130,7 +132,6 @@ void vhfs_mount_put(struct vhfs_mount *mount)
 		hash_del(&mount->hash);
 		mutex_unlock(lock);
 		parent = mount->parent;
-		/* The clone of the top is the export's, see vhfs_close_root(). */
 		mntput(mount->host);
 		kfree(mount);
 	}
@@ -186,24 +187,34 @@ static bool vhfs_mount_is_in_parent(const struct vhfs_mount *mount)
 	return path_is_under(&self, &parent);
 }
 
+static bool vhfs_mount_look(const struct vhfs_mount *mount)
+{
+	for (; mount->parent; mount = mount->parent)
+		if (!vhfs_mount_is_in_parent(mount))
+			return false;
+	return true;
+}
+
 /**
  * vhfs_mount_is_reached - is a mount beneath the directory that is served?
  * @mount: held
  *
- * The host's tree of mounts has a lock for all, so it is asked once in a tick.
+ * The host's tree of mounts has a lock for all, so it is asked once in a tick, whatever the
+ * answer.  mount->reached has the tick and, in its lowest bit, the answer; both in one word,
+ * because requests of several vrings come here at once.
  */
 bool vhfs_mount_is_reached(struct vhfs_mount *mount)
 {
-	unsigned long now = jiffies;
-	const struct vhfs_mount *at;
+	unsigned long now = jiffies << 1, known;
 
-	if (!mount->parent || READ_ONCE(mount->reached) == now)
+	if (!mount->parent)
 		return true;
-	for (at = mount; at->parent; at = at->parent)
-		if (!vhfs_mount_is_in_parent(at))
-			return false;
-	WRITE_ONCE(mount->reached, now);
-	return true;
+	known = READ_ONCE(mount->reached);
+	if ((known & ~1UL) == now)
+		return known & 1;
+	known = now | vhfs_mount_look(mount);
+	WRITE_ONCE(mount->reached, known);
+	return known & 1;
 }
 
 /**
@@ -226,18 +237,19 @@ static int vhfs_enter(struct vhfs_req *req, struct vhfs_place *at, const struct 
 	struct super_block *sb = path->mnt->mnt_sb;
 	struct vhfs_mount *mount;
 
-	if (vhfs_is_control(sb))
+	if (!vhfs_is_storage(sb))
 		return -EACCES;
 	/* As for the directory that is served itself. */
 	if (d_is_dir(path->dentry) && !d_can_lookup(path->dentry))
 		return -EACCES;
-	if (req->hot && !vserve_fs_allows_hot(sb, false))
+	/* Frozen: what follows may be a change. */
+	if (req->hot && !vserve_fs_allows_hot(sb, true))
 		return VHFS_PUNT;
 	mount = vhfs_mount_know(at->mount, path->mnt);
 	if (IS_ERR(mount))
 		return PTR_ERR(mount);
 	*at = (struct vhfs_place){ .mount = mount, .dentry = dget(path->dentry),
-				   .crossed = true };
+				   .held = true };
 	return 0;
 }
 
@@ -246,7 +258,7 @@ static int vhfs_enter(struct vhfs_req *req, struct vhfs_place *at, const struct 
  * @req: that looks the name up, and has done nothing yet
  * @at: the name; changed only if there is a submount, and this returns 0
  *
- * The caller calls vhfs_cross_end() after 0.  Returns VHFS_PUNT where it may not sleep, or may
+ * The caller calls vhfs_place_put() after 0.  Returns VHFS_PUNT where it may not sleep, or may
  * not wait for the submount's file system, and -EACCES if that is not served.
  */
 int vhfs_cross(struct vhfs_req *req, struct vhfs_place *at)
@@ -286,9 +298,9 @@ static int vhfs_cross_back(struct vhfs_place *at)
 		r = -ESTALE;
 	if (!r) {
 		vhfs_mount_get(parent);
-		vhfs_cross_end(at);
+		vhfs_place_put(at);
 		*at = (struct vhfs_place){ .mount = parent, .dentry = dget(path.dentry),
-					   .crossed = true };
+					   .held = true };
 	}
 	path_put(&path);
 	return r;
@@ -297,7 +309,7 @@ static int vhfs_cross_back(struct vhfs_place *at)
 /**
  * vhfs_go_up - the directory above another
  * @node: a directory, held and checked
- * @at: what is above it, for vhfs_cross_end(), if this returns 0
+ * @at: what is above it, for vhfs_place_put(), if this returns 0
  *
  * Above the root of a submount is the directory of the name it is mounted on, and above the root
  * of the export is that root.
@@ -308,7 +320,7 @@ int vhfs_go_up(const struct vhfs_node *node, struct vhfs_place *at)
 	int r;
 
 	*at = (struct vhfs_place){ .mount = vhfs_mount_get(node->mount),
-				   .dentry = dget(node->dentry), .crossed = true };
+				   .dentry = dget(node->dentry), .held = true };
 	while (vhfs_is_mount_root(at->mount, at->dentry)) {
 		if (!at->mount->parent)
 			return 0;
@@ -324,17 +336,17 @@ int vhfs_go_up(const struct vhfs_node *node, struct vhfs_place *at)
 		return 0;
 	r = -ESTALE;
 end:
-	vhfs_cross_end(at);
+	vhfs_place_put(at);
 	return r;
 }
 
 /**
- * vhfs_cross_end - let go of what was crossed to
+ * vhfs_place_put - let go of what was crossed to
  * @at: from vhfs_cross() or vhfs_go_up(), or a place that was not crossed from
  */
-void vhfs_cross_end(struct vhfs_place *at)
+void vhfs_place_put(struct vhfs_place *at)
 {
-	if (!at->crossed)
+	if (!at->held)
 		return;
 	/* First: the mount is what keeps the file system. */
 	dput(at->dentry);

@@ -16,9 +16,7 @@ static struct dentry *vhfs_look_at(struct vhfs_req *req, struct dentry *dir,
 
 static int vhfs_may_remove(struct vhfs_req *req, struct dentry *dentry)
 {
-	if (vhfs_is_mountpoint(req->node->mount, dentry))
-		return -EBUSY;
-	return vhfs_too_big(req, d_inode(dentry)) ? VHFS_PUNT : 0;
+	return vhfs_is_mountpoint(req->node->mount, dentry) ? -EBUSY : 0;
 }
 
 /*
@@ -37,6 +35,8 @@ static int vhfs_unlink_locked(struct vhfs_req *req, struct inode **inode,
 		*inode = d_inode(dentry);
 		ihold(*inode);
 		r = vhfs_may_remove(req, dentry);
+		if (!r && vhfs_too_big(req, *inode))
+			r = VHFS_PUNT;
 		if (!r)
 			r = vfs_unlink(vhfs_idmap(req), vhfs_inode(req), dentry,
 				       delegated);

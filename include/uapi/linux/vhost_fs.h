@@ -42,8 +42,9 @@
  */
 #define VHOST_FS_EXPORT_WRITEBACK	(1U << 7)
 /*
- * what is mounted beneath the directory, now or later, is served, too, each with the flags of
- * its own mount, and marked for guests that know FUSE_SUBMOUNTS
+ * file systems mounted beneath the directory, now or later, are served, too, and marked for guests
+ * that know FUSE_SUBMOUNTS.  Each keeps its mount's flags.  Lookups of what may be an interface of
+ * the kernel (proc, sysfs, ...) fail with -EACCES
  */
 #define VHOST_FS_EXPORT_SUBMOUNTS	(1U << 8)
 

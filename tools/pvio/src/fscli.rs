@@ -95,8 +95,8 @@ pub struct FsArgs {
     #[arg(long)]
     pub readonly: bool,
 
-    /// Serve what is mounted beneath the directory, too, now and later; a guest that can
-    /// mounts each by itself, so that its files have a device number of their own
+    /// Serve what is mounted beneath the directory, too, now and later; guests that support
+    /// submounts mount each one separately, with its own device number
     #[arg(long)]
     pub announce_submounts: bool,
 

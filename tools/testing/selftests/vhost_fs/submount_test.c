@@ -468,19 +468,27 @@ static void what_is_moved_away_is_stale(void)
 	end(&f);
 }
 
-static void the_kernels_controls_are_refused_and_nothing_else(void)
+/* devtmpfs says that it is a tmpfs. */
+static void interfaces_of_the_kernel_are_refused_and_nothing_else(void)
 {
+	static const char *const types[] = { "proc", "devtmpfs", "hugetlbfs", "mqueue" };
+	unsigned int i;
 	struct fs f;
 
 	begin_sub(&f, &with_submounts);
-	host_dir(&f, "proc");
-	EXPECT(!mount("proc", fs_path(&f, "proc"), "proc", 0, NULL));
-	EXPECT_EQ(fs_lookup(&f, ROOT, "proc", NULL), -EACCES);
-	EXPECT_EQ(listed(&f, ROOT, "proc").nodeid, 0);
-	EXPECT(listed(&f, ROOT, "sub").nodeid);
-	fs_node(&f, "sub/one");
-	EXPECT(!umount2(fs_path(&f, "proc"), 0));
-	fs_node(&f, "proc");
+	for (i = 0; i < KTAP_COUNT(types); i++) {
+		host_dir(&f, types[i]);
+		if (mount(types[i], fs_path(&f, types[i]), types[i], 0, NULL)) {
+			EXPECT_EQ(errno, ENODEV);
+			continue;
+		}
+		EXPECT_EQ(fs_lookup(&f, ROOT, types[i], NULL), -EACCES);
+		EXPECT_EQ(listed(&f, ROOT, types[i]).nodeid, 0);
+		EXPECT(listed(&f, ROOT, "sub").nodeid);
+		fs_node(&f, "sub/one");
+		EXPECT(!umount2(fs_path(&f, types[i]), 0));
+		fs_node(&f, types[i]);
+	}
 	end(&f);
 }
 
@@ -505,8 +513,8 @@ static const struct ktap_test tests[] = {
 	  a_node_keeps_its_mount_until_it_is_forgotten },
 	{ "what_is_unmounted_lazily_is_stale", what_is_unmounted_lazily_is_stale },
 	{ "what_is_moved_away_is_stale", what_is_moved_away_is_stale },
-	{ "the_kernels_controls_are_refused_and_nothing_else",
-	  the_kernels_controls_are_refused_and_nothing_else },
+	{ "interfaces_of_the_kernel_are_refused_and_nothing_else",
+	  interfaces_of_the_kernel_are_refused_and_nothing_else },
 };
 
 int main(int argc, char **argv)
