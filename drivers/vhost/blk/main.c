@@ -90,6 +90,8 @@ static long vblk_set_backend(struct vblk_dev *dev, void __user *argp)
 	/* First, because opening a disk writes back and drops its page cache. */
 	if (vserve_any_running(&dev->base))
 		return -EBUSY;
+	/* A worker may still hold the old one, and what is claimed with its descriptor. */
+	flush_workqueue(dev->base.wq);
 	if (arg.fd != -1) {
 		be = vblk_backend_open(dev, &arg);
 		if (IS_ERR(be))

@@ -500,6 +500,14 @@ static bool vserve_drain_some(struct vserve_vring *vring)
 	return empty;
 }
 
+/*
+ * Nothing wakes the drain for requests that are polled for.  It pauses about as long as it has
+ * waited already, so a stop takes twice as long at most, and a disk that never answers costs next
+ * to nothing.
+ */
+#define DRAIN_PAUSE_MIN_US	20U
+#define DRAIN_PAUSE_MAX_US	10000U
+
 /**
  * vserve_drain - until nothing is in flight any more
  * @work: of the vring, which is stopping and has no poller
@@ -508,14 +516,17 @@ void vserve_drain(struct work_struct *work)
 {
 	struct vserve_vring *vring = container_of(work, struct vserve_vring,
 						stop_work);
+	unsigned int pause_us = DRAIN_PAUSE_MIN_US;
 
 	kthread_use_mm(vring->mm);
 	while (!vserve_drain_some(vring)) {
 		/* Idle, because a backend that never answers is no hang of this worker's. */
-		if (READ_ONCE(vring->nr_polled))
-			usleep_idle_range(20, 50);
-		else
+		if (READ_ONCE(vring->nr_polled)) {
+			usleep_idle_range(pause_us, 2 * pause_us);
+			pause_us = min(2 * pause_us, DRAIN_PAUSE_MAX_US);
+		} else {
 			wait_event_idle(vring->drain, !llist_empty(&vring->done));
+		}
 	}
 	kthread_unuse_mm(vring->mm);
 	/* Pairs with the acquire in vserve_is_drained(). */
