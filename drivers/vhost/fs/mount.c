@@ -72,7 +72,6 @@ static struct vhfs_mount *vhfs_mount_new(struct vhfs_export *ex, struct vfsmount
 	mount->ex = ex;
 	mount->mnt = mnt;
 	mount->quick_getattr = vhfs_getattr_is_quick(mnt->mnt_sb);
-	mount->reached = jiffies << 1 | 1;
 	refcount_set(&mount->refs, 1);
 	return mount;
 }
@@ -173,6 +172,9 @@ static struct vhfs_mount *vhfs_mount_know(struct vhfs_mount *parent, struct vfsm
 	mount = vhfs_mount_find(parent, mnt);
 	if (!mount)
 		mount = vhfs_mount_add(parent, mnt);
+	/* It may have been away, and has been seen now. */
+	if (!IS_ERR(mount))
+		WRITE_ONCE(mount->reached, jiffies << 1 | 1);
 	mutex_unlock(&ex->mounts_lock);
 	return mount;
 }

@@ -387,6 +387,17 @@ static void a_read_only_export_changes_no_submount(void)
 	end(&f);
 }
 
+static void until_unmounted(const char *path)
+{
+	unsigned int tries = 500;
+
+	while (umount2(path, 0)) {
+		EXPECT_EQ(errno, EBUSY);
+		EXPECT(--tries);
+		usleep(10000);
+	}
+}
+
 static void a_node_keeps_its_mount_until_it_is_forgotten(void)
 {
 	struct fs f;
@@ -397,9 +408,8 @@ static void a_node_keeps_its_mount_until_it_is_forgotten(void)
 	EXPECT(umount2(fs_path(&f, "sub"), 0) && errno == EBUSY);
 	fs_forget(&f, one, 1);
 	fs_forget(&f, fs_node(&f, "sub"), 2);
-	/* where the poller took it, the reaper lets go */
-	next_tick();
-	EXPECT(!umount2(fs_path(&f, "sub"), 0));
+	/* where the poller took it, the reaper lets go, sooner or later */
+	until_unmounted(fs_path(&f, "sub"));
 	fs_node(&f, "sub/hidden");
 	/* and the end of the session is the end of all */
 	mount_sub(&f, "sub");
@@ -461,6 +471,7 @@ static void what_is_moved_away_is_stale(void)
 	EXPECT_EQ(fs_lookup(&f, sub, "..", NULL), -ESTALE);
 	/* back, at another name */
 	EXPECT(!mount(beside(&f, "away"), fs_path(&f, "a"), NULL, MS_MOVE, NULL));
+	next_tick();
 	EXPECT_EQ(fs_lookup(&f, sub, "one", NULL), 0);
 	EXPECT_EQ(fs_node(&f, "a"), sub);
 	EXPECT_EQ(fs_lookup(&f, sub, "..", &e), 0);
