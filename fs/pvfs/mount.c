@@ -4,8 +4,9 @@
  *
  * A device has one connection at most, and that has one main superblock.  Where the server
  * announces submounts (FUSE_ATTR_SUBMOUNT), the core makes a superblock for each, of the same
- * connection, and mounts it as it is walked into.  The connection ends with the last of them, and
- * holds a reference to the device.
+ * connection, and mounts it as it is walked into.  Each of these holds the main one, because what
+ * writes its pages back (the bdi) is the main one's, and goes with it.  So the connection ends with
+ * the main superblock.  It holds a reference to the device.
  */
 #include "pvfs.h"
 
@@ -108,39 +109,20 @@ static void pvfs_fuse_defaults(struct fuse_fs_context *fuse)
 	fuse->dax_mode = FUSE_DAX_NEVER;
 }
 
-/*
- * The superblocks of a connection share what writes their pages back (the bdi).  The core has the
- * main one unregister it, but that one may go first, and then nothing would be written back for
- * the others any more.  So the last one does, see pvfs_super_gone().
- */
-static void pvfs_share_bdi(struct super_block *sb, struct pvfs_dev *dev)
-{
-	sb->s_iflags &= ~SB_I_PERSB_BDI;
-	dev->bdi = bdi_get(sb->s_bdi);
-	refcount_set(&dev->supers, 1);
-}
-
 /* With dev->lock, so that the device does not go, or another connection come. */
-static int pvfs_fill_super_locked(struct super_block *sb, struct fs_context *fsc)
+static int pvfs_fill_super_locked(struct super_block *sb, struct pvfs_context *ctx)
 {
-	struct pvfs_context *ctx = fsc->fs_private;
 	struct fuse_mount *fm = get_fuse_mount_super(sb);
 	struct pvfs_dev *dev = fm->fc->iq.priv;
 	int err;
 
 	if (!pvfs_dev_live(dev))
 		return -ENODEV;
-	/* The main superblock of a connection may go before those of its submounts. */
-	if (dev->fc) {
-		errorfc(fsc, "a submount of this device is still in use: close its files or unmount it, then mount again");
-		return -EBUSY;
-	}
 	pvfs_limit_pages(fm->fc, dev);
 	pvfs_fuse_defaults(&ctx->fuse);
 	err = fuse_fill_super_common(sb, &ctx->fuse);
 	if (err)
 		return err;
-	pvfs_share_bdi(sb, dev);
 	pvfs_umount_init(sb, dev);
 	WRITE_ONCE(dev->cache, ctx->cache);
 	WRITE_ONCE(dev->writeback, false);
@@ -157,7 +139,7 @@ static int pvfs_fill_super(struct super_block *sb, struct fs_context *fsc)
 
 	if (mutex_lock_killable(&dev->lock))
 		return -EINTR;
-	err = pvfs_fill_super_locked(sb, fsc);
+	err = pvfs_fill_super_locked(sb, fsc->fs_private);
 	mutex_unlock(&dev->lock);
 	return err;
 }
@@ -171,15 +153,6 @@ static void pvfs_conn_destroy(struct fuse_mount *fm)
 	fuse_conn_destroy(fm);
 	/* Only now: DESTROY may wait for a server that does not answer. */
 	pvfs_timeout_stop(dev);
-}
-
-/* A superblock has written its pages back.  With the last one the device is free. */
-static void pvfs_super_gone(struct pvfs_dev *dev)
-{
-	if (!refcount_dec_and_test(&dev->supers))
-		return;
-	bdi_unregister(dev->bdi);
-	bdi_put(dev->bdi);
 	mutex_lock(&dev->lock);
 	WRITE_ONCE(dev->fc, NULL);
 	mutex_unlock(&dev->lock);
@@ -189,18 +162,19 @@ static void pvfs_kill_sb(struct super_block *sb)
 {
 	struct fuse_mount *fm = get_fuse_mount_super(sb);
 	struct pvfs_dev *dev = fm->fc->iq.priv;
-
-	/* A mount that failed early has no root. */
+	/* A mount that failed early has no root, and a submount that did holds nothing. */
 	bool filled = sb->s_root;
+	struct super_block *main = READ_ONCE(dev->sb);
 
 	if (filled && fuse_mount_remove(fm))
 		pvfs_conn_destroy(fm);
 	kill_anon_super(sb);
-	if (filled)
-		pvfs_super_gone(dev);
 	/* Until here another mount of the device found it, and waited for its end. */
 	cmpxchg(&dev->sb, sb, NULL);
 	fuse_mount_destroy(fm);
+	/* Last: with it the device may go. */
+	if (filled && main != sb)
+		deactivate_super(main);
 }
 
 static struct pvfs_dev *pvfs_context_dev(struct fs_context *fsc)
@@ -337,25 +311,23 @@ static const struct fs_context_operations pvfs_context_ops = {
 	.get_tree	= pvfs_get_tree,
 };
 
-/* The superblock from which this one was walked into is counted, too, so there is one. */
-static void pvfs_add_super(struct super_block *sb)
-{
-	struct pvfs_dev *dev = get_fuse_conn_super(sb)->iq.priv;
-
-	refcount_inc(&dev->supers);
-	pvfs_umount_init_submount(sb);
-}
-
-/* The core makes the superblock. */
+/*
+ * The core makes the superblock.  The one from which it was walked into is the main one or holds
+ * that, so the main one is active.  From here on umount -f follows the rule of umount.c.
+ */
 static int pvfs_get_tree_submount(struct fs_context *fsc)
 {
+	struct pvfs_dev *dev;
 	int err = fuse_init_fs_context_submount(fsc);
 
 	if (!err)
 		err = fsc->ops->get_tree(fsc);
-	if (!err)
-		pvfs_add_super(fsc->root->d_sb);
-	return err;
+	if (err)
+		return err;
+	dev = get_fuse_conn_super(fsc->root->d_sb)->iq.priv;
+	atomic_inc(&dev->sb->s_active);
+	pvfs_umount_init_submount(fsc->root->d_sb);
+	return 0;
 }
 
 static const struct fs_context_operations pvfs_submount_ops = {

@@ -181,8 +181,6 @@ struct pvfs_dev {
 	struct virtio_device *vdev;	/* NULL once removed */
 	struct fuse_conn *fc;		/* while mounted */
 	struct super_block *sb;		/* its main one, until that has gone; for mount.c only */
-	struct backing_dev_info *bdi;	/* of all superblocks of @fc, see pvfs_share_bdi() */
-	refcount_t supers;		/* how many these are */
 	enum pvfs_cache cache;		/* of that mount */
 	bool writeback;			/* the server has agreed that the core writes back */
 	unsigned int timeout;		/* of that mount, in seconds; 0: none */
