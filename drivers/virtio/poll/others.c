@@ -11,8 +11,7 @@
  * queues with requests in flight are turned on, and stay on until all that was in flight is
  * answered or the thread runs again.  Not so
  *
- * - for the first task after an answer, which is taken for the one that waited for it (but not
- *   while the thread is on trial, see below);
+ * - for the first task after an answer, which is taken for the one that waited for it;
  * - for the task that submitted last: it waits for answers, so it will not run for long;
  * - for kernel threads and io_uring's workers: they run for some microseconds, mostly for the
  *   sake of I/O.
@@ -26,8 +25,7 @@
  * - when the thread is away, and the submitter has slept since it submitted last.  The thread,
  *   which was ready all that time, was next unless others were before it.  Those have slept by
  *   now, or are still ready, because the submitter took the CPU from them;
- * - while other tasks come often;
- * - while the thread is on trial, because it was crowded out not long ago.
+ * - while other tasks come often.
  *
  * No rule looks at how long a task runs, because one that computes before it submits is no other
  * task.  One case is left.  The thread is ready, but is not away: it found an answer, and the
@@ -45,17 +43,6 @@
  * the tick may be off beside a task that runs, nohz_full: a deferrable timer would wait for
  * that task.)  Where nothing is in flight no one is kept waiting: a task that computes
  * between one I/O and the next does not crowd out its own poller.
- *
- * When the back-off is over, the next queue tries again, and the thread is on trial: each request
- * is submitted with callbacks on.  That costs no interrupt where the thread is the next to run,
- * because it turns them off.  The trial ends when a tick finds the thread at work.  If its first
- * run ended it, it would end beside a task that computes, too, because a SCHED_IDLE thread runs a
- * little beside any.
- *
- * Where a device answers before the submitter can sleep, as one does that is emulated in the kick,
- * interrupts keep the submitter going, and the thread does not run.  That is not crowding: a
- * request with callbacks on does not wait while the user has the CPU.  And the trial ends after
- * VPOLL_TRIAL runs of the timer that find the user there.
  */
 #include "poll.h"
 
@@ -69,8 +56,6 @@
 #define VPOLL_CROWDED_MIN	msecs_to_jiffies(50)
 #define VPOLL_CROWDED_SHIFT	5	/* up to 1.6 s */
 #define VPOLL_CROWDED_FORGET	(4 * HZ)
-/* Runs of the timer that find the user at work, until a trial ends. */
-#define VPOLL_TRIAL		16
 /* Tasks that come twice in so many nanoseconds come often. */
 #define VPOLL_OFTEN_NS		max(5 * NSEC_PER_MSEC, 2 * TICK_NSEC)
 /* A task that has not submitted for so long is a task like others. */
@@ -133,8 +118,7 @@ void vpoll_note_user(struct virtio_poller *p)
 	p->user_seen = jiffies;
 }
 
-/* Whether @task submitted last here, or polled by itself, and not long ago. */
-bool vpoll_is_user(const struct virtio_poller *p, const struct task_struct *task)
+static bool vpoll_is_user(const struct virtio_poller *p, const struct task_struct *task)
 {
 	return task == p->user && time_before(jiffies, p->user_seen + VPOLL_USER_FORGET);
 }
@@ -164,22 +148,19 @@ bool vpoll_note_submitter(struct virtio_poller *p)
 bool vpoll_needs_cover(struct virtio_poller *p)
 {
 	/* The clocks of two CPUs may differ a little. */
-	return READ_ONCE(p->trial) ||
+	return READ_ONCE(p->crowded_out) ||
 	       (READ_ONCE(p->frequent) &&
 		(s64)(local_clock() - READ_ONCE(p->preempted)) < (s64)VPOLL_OFTEN_NS);
 }
 
-/*
- * The thread did not poll for two ticks: leave all to interrupts, longer each time.  When a queue
- * tries again, the thread is on trial.
- */
+/* The thread did not poll for two ticks: leave all to interrupts, longer each time. */
 void vpoll_back_off(struct virtio_poller *p)
 {
 	if (time_after(jiffies, p->crowded_last + VPOLL_CROWDED_FORGET))
 		p->crowded_shift = 0;
 	p->crowded_last = jiffies;
 	p->wanted = true;
-	WRITE_ONCE(p->trial, VPOLL_TRIAL);
+	WRITE_ONCE(p->crowded_out, true);
 	/* Zero stands for "not crowded". */
 	p->crowded_until = (jiffies + (VPOLL_CROWDED_MIN << p->crowded_shift)) ?: 1;
 	if (p->crowded_shift < VPOLL_CROWDED_SHIFT)
@@ -187,21 +168,15 @@ void vpoll_back_off(struct virtio_poller *p)
 }
 
 /*
- * Called each tick while the thread is runnable.  A tick on the thread ends its trial; one on the
- * user counts towards its end.  A tick on any other task means that this task wants the CPU.  The
- * user is taken to wait for answers, even when it computes: then a task that polls here leaves
- * only when the scheduler asks it to.
+ * A tick while the thread is runnable: does the interrupted task want the CPU for itself?  The
+ * last user is taken to wait for answers, even when it computes: then a task that polls here
+ * leaves only when the scheduler asks it to.
  */
 void vpoll_sample(struct virtio_poller *p)
 {
-	if (current == this_cpu_read(vpoll_tasks)) {
-		WRITE_ONCE(p->trial, 0);
-	} else if (vpoll_is_user(p, current)) {
-		if (p->trial)
-			WRITE_ONCE(p->trial, p->trial - 1);
-	} else if (!is_idle_task(current)) {
+	if (!vpoll_is_user(p, current) && current != this_cpu_read(vpoll_tasks) &&
+	    !is_idle_task(current))
 		p->wanted = true;
-	}
 }
 
 static bool vpoll_is_other(const struct virtio_poller *p, const struct task_struct *task)
@@ -236,8 +211,7 @@ static void vpoll_sched_out(struct preempt_notifier *notifier, struct task_struc
 		return;
 	if (p->delivered) {
 		p->delivered = false;
-		if (!p->trial)
-			return;
+		return;
 	}
 	/* First, because an interrupt may come as soon as callbacks are on. */
 	WRITE_ONCE(p->away, true);

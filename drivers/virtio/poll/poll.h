@@ -14,7 +14,7 @@ struct task_struct;
 /*
  * The poller of a CPU.  It is written on that CPU only, so it needs no lock: @queues with
  * bottom halves off, the rest with preemption off at least.  Submitters on other CPUs read
- * @trial, @away, @frequent and @preempted.
+ * @crowded_out, @away, @frequent and @preempted.
  */
 struct virtio_poller {
 	struct list_head queues;
@@ -26,7 +26,7 @@ struct virtio_poller {
 
 	/* Other tasks, see others.c. */
 	bool wanted;			/* they want the CPU; the thread has not run since */
-	unsigned int trial;		/* ticks on the user until its trial ends; 0: none */
+	bool crowded_out;		/* they crowded it out; the thread has not run since */
 	bool away;			/* others have the CPU before it does; likewise */
 	bool frequent;			/* they preempt the thread, or a task that polls, often */
 	u64 preempted;			/* local_clock() when they did so last */
@@ -51,7 +51,6 @@ bool vpoll_interrupts_on(struct virtio_poller *p);
 /* others.c: whether other tasks want the CPU */
 bool vpoll_cpu_has_time(struct virtio_poller *p);
 void vpoll_note_user(struct virtio_poller *p);
-bool vpoll_is_user(const struct virtio_poller *p, const struct task_struct *task);
 bool vpoll_note_submitter(struct virtio_poller *p);
 bool vpoll_others_first(struct virtio_poller *p);
 bool vpoll_needs_cover(struct virtio_poller *p);

@@ -481,6 +481,7 @@ static void vpoll_run(unsigned int cpu)
 
 	local_bh_disable();
 	p->wanted = false;
+	WRITE_ONCE(p->crowded_out, false);
 	WRITE_ONCE(p->away, false);
 	p->delivered = false;
 	p->polls++;
@@ -494,18 +495,12 @@ static void vpoll_run(unsigned int cpu)
 	cond_resched_tasks_rcu_qs();
 }
 
-/*
- * Whether a request is kept waiting by a thread that does not run.  With callbacks on it is not,
- * while its own task has the CPU.
- */
-static bool vpoll_anything_waits(struct virtio_poller *p)
+static bool vpoll_anything_in_flight(struct virtio_poller *p)
 {
-	bool user = vpoll_is_user(p, current);
 	struct virtio_poll_queue *q;
 
 	list_for_each_entry(q, &p->queues, node)
-		if (READ_ONCE(q->inflight) && !READ_ONCE(q->waiters) &&
-		    !(user && READ_ONCE(q->callbacks)))
+		if (READ_ONCE(q->inflight) && !READ_ONCE(q->waiters))
 			return true;
 	return false;
 }
@@ -535,7 +530,7 @@ static void vpoll_timer(struct timer_list *t)
 	struct virtio_poll_queue *q, *next;
 
 	if (p->polls == p->seen) {
-		bool waiting = vpoll_anything_waits(p);
+		bool waiting = vpoll_anything_in_flight(p);
 
 		/* After a tick that found a lock taken it has backed off already. */
 		if (waiting && vpoll_cpu_has_time(p))

@@ -13,10 +13,6 @@ from pvblk import CROWDED_MAX, DEBUG, GuestCase
 from pvlab import ktap
 
 FIRSTS = 4 if DEBUG else 8
-RETRIES = 5
-# Reads in a row, so that retries come among them.
-RETRY_READS = 64
-RETRY_ROUNDS = 100
 SELDOM_READS = 512 if DEBUG else 2048
 EVENT = re.compile(r"^\s*(.+)-\d+\s+\[\d+\] (\S+)\s+[\d.]+: virtio_poll_(\w+): .*callbacks=(\d)")
 
@@ -71,21 +67,6 @@ class Neighbour(GuestCase):
             stranded += count_stranded(events)
         print(f"# {stranded} of {FIRSTS} first reads were stranded")
         self.assertLessEqual(stranded, FIRSTS // 4)
-
-    def test_retries_beside_a_task_that_computes(self):
-        """Each of them strands a read, unless interrupts are on while the poller tries."""
-        retries = stranded = 0
-        with self.computing():
-            for _ in range(RETRY_ROUNDS):
-                with self.traced() as events:
-                    self.reads(self.disk, 1, RETRY_READS, 0)
-                retries += sum(name == "attach" for _, _, name, _ in events)
-                stranded += count_stranded(events)
-                if retries >= RETRIES:
-                    break
-        print(f"# {stranded} reads were stranded by {retries} retries")
-        self.assertGreaterEqual(retries, RETRIES)
-        self.assertLessEqual(stranded, 1)
 
     def test_reads_beside_a_task_that_comes_seldom(self):
         """The read that it interrupts is covered, and so are those that follow it."""
