@@ -174,7 +174,7 @@ static struct vhfs_mount *vhfs_mount_know(struct vhfs_mount *parent, struct vfsm
 		mount = vhfs_mount_add(parent, mnt);
 	/* It may have been away, and has been seen now. */
 	if (!IS_ERR(mount))
-		WRITE_ONCE(mount->reached, jiffies << 1 | 1);
+		WRITE_ONCE(mount->reached, 2 * jiffies | 1);
 	mutex_unlock(&ex->mounts_lock);
 	return mount;
 }
@@ -207,7 +207,7 @@ static bool vhfs_mount_look(const struct vhfs_mount *mount)
  */
 bool vhfs_mount_is_reached(struct vhfs_mount *mount)
 {
-	unsigned long now = jiffies << 1, known;
+	unsigned long now = 2 * jiffies, known;
 
 	if (!mount->parent)
 		return true;
