@@ -138,6 +138,10 @@ impl<D: BlkDevice> Service for Blk<D> {
     fn stats(&self, dev: &D, index: u32) -> io::Result<BlkStats> {
         dev.stats(index)
     }
+
+    fn waits(&self, dev: &D, index: u32) -> io::Result<bool> {
+        Ok(dev.stats(index)?.inflight != 0)
+    }
 }
 
 fn explain_placement(p: &Placement, e: &io::Error) -> String {

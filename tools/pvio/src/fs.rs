@@ -172,6 +172,10 @@ impl<D: FsDevice> Service for Fs<D> {
     fn stats(&self, dev: &D, index: u32) -> io::Result<ServeStats> {
         dev.stats(index)
     }
+
+    fn waits(&self, dev: &D, index: u32) -> io::Result<bool> {
+        Ok(dev.stats(index)?.inflight != 0)
+    }
 }
 
 /// For [`Fs::new`]: the real device.

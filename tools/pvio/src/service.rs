@@ -71,4 +71,7 @@ pub trait Service: Send {
 
     /// Counters of vring `index`.
     fn stats(&self, dev: &Self::Device, index: u32) -> io::Result<Self::Stats>;
+
+    /// Whether requests of vring `index` have no answer yet.
+    fn waits(&self, dev: &Self::Device, index: u32) -> io::Result<bool>;
 }

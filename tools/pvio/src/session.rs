@@ -173,12 +173,20 @@ impl<S: Service> Session<S> {
         self.late && self.vrings.iter().any(|vring| vring.running)
     }
 
-    /// Waits once more for the answers to a guest that left, and lets go of what it had if
-    /// they have come. A disk that never answers has been spoken of.
+    /// Lets go of what a guest that left had, if all its requests have been answered. Asks
+    /// the counters first, because a stop waits for a minute, with the session locked.
     pub fn let_go(&mut self) {
-        if self.is_held() && self.stop_for_good().is_ok() {
+        if self.is_held() && !self.waits() && self.stop_for_good().is_ok() {
             self.forget();
         }
+    }
+
+    fn waits(&self) -> bool {
+        let Some(dev) = &self.dev else {
+            return false;
+        };
+        let mut running = (0..).zip(&self.vrings).filter(|(_, vring)| vring.running);
+        running.any(|(index, _)| self.service.waits(dev, index).unwrap_or(true))
     }
 
     /// Lets go of the kernel's device and of the guest's memory.

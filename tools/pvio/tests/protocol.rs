@@ -305,6 +305,11 @@ fn a_guest_that_left_is_let_go_of_once_all_is_answered() {
     let stop = EventFd::new(0).unwrap();
     std::thread::scope(|threads| {
         threads.spawn(|| server::serve(entrance, &bench.session, "waits", &stop));
+        // A stop would wait for a minute, so none is tried before the disk has answered.
+        std::thread::sleep(Duration::from_millis(1500));
+        assert!(bench.state().open);
+        assert_eq!(bench.state().stops_fail, 1);
+        bench.state().stops_fail = 0;
         let mut patience = 3000;
         while bench.state().open && patience > 0 {
             std::thread::sleep(Duration::from_millis(10));

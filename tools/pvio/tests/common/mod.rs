@@ -245,6 +245,7 @@ impl BlkDevice for Fake {
         Ok(BlkStats {
             index,
             reads: 7,
+            inflight: self.state().stops_fail,
             ..Default::default()
         })
     }
