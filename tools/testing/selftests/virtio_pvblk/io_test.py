@@ -135,7 +135,9 @@ class Io(GuestCase):
                 with self.subTest(f"depth {depth}"):
                     with self.counting(disk) as grown:
                         self.reads(disk, depth, SLOW_READS, 0)
-                    self.assertGreaterEqual(grown["starved"], SLOW_READS / depth / 2)
+                    # Where a burst took two ticks, all reads that follow are left to interrupts.
+                    left = max(grown["starved"], grown["interrupts"])
+                    self.assertGreaterEqual(left, SLOW_READS / depth / 2)
                     interrupts += grown["interrupts"]
         finally:
             self.sh("while killall -9 fio 2>/dev/null; do sleep .1; done")
@@ -146,11 +148,14 @@ class Io(GuestCase):
         # It has one queue, which both CPUs share.
         disk = self.take("vdc")
         self.mode(disk, "busy")
+        # A move takes 64 submissions, and the polling of the new CPU has to begin.
+        moved = 150
         with self.throttled(2), self.io_beside(disk, "--rw=randread --cpus_allowed=0", 4) as io:
+            # the CPU of the first interrupt may have had it
+            io.wait_for(io.done() + moved)
             self.assertEqual(self.busiest_poller(io), 0)
             self.sh("for p in $(pidof fio); do taskset -apc 1 $p; done >/dev/null")
-            # a move takes 64 submissions, and the polling of CPU 1 has to begin
-            io.wait_for(io.done() + 150)
+            io.wait_for(io.done() + moved)
             self.assertEqual(self.busiest_poller(io), 1)
 
     @contextlib.contextmanager
