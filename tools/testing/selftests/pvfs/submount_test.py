@@ -3,14 +3,17 @@
 """Submounts: the guest mounts what the server announces, and all of it goes with the main mount."""
 
 import subprocess
+import unittest
 
 from pvfs import TAG, PvfsCase, serve
-from pvlab import image, ktap
+from pvlab import image, ktap, turns
 from server import DATA, Liar
 
 BLOCKS = 7168  # of 1 KiB
 
 
+# In the debug lane no case of it came to an end within the limit of time; why is not known yet.
+@unittest.skipUnless(turns.has_come(), turns.WHY)
 class Submounts(PvfsCase):
     """A tmpfs beneath the share, by vhost_fs."""
 
