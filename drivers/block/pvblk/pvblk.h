@@ -97,7 +97,7 @@ struct pvblk_req {
 	u8 removal_waits;		/* timeouts of the request during removal */
 };
 
-/* What was collected from a ring, to be completed once the queue's lock is dropped. */
+/* Requests that pvblk_collect() took from a ring; pvblk_finish() completes them. */
 struct pvblk_done {
 	struct rq_list list;
 	struct io_comp_batch *batch;	/* where to complete them, or NULL: one by one */

@@ -339,7 +339,7 @@ static inline struct vblk_vring *vblk_vring_of(const struct vblk_req *req)
 	return to_vblk_vring(req->base.vring);
 }
 
-/* What a request in flight was taken for. */
+/* The vring's backend; no request is in flight while it changes. */
 static inline struct vblk_backend *vblk_backend_of(const struct vblk_req *req)
 {
 	return vblk_vring_of(req)->backend;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The same script in a directory of the share, in a guest on pvfs and on the host beside it.
 
-What it prints and what it leaves behind have to be the same.  The host side is vhost_fs.
+Both have to print and leave behind the same.  The host side is vhost_fs.
 """
 
 import hashlib

@@ -83,7 +83,7 @@ static void write_and_flush(struct rig *g)
 	EXPECT_EQ(rig_io(g, 0, VIRTIO_BLK_T_FLUSH, 0, NULL, 0), VIRTIO_BLK_S_OK);
 }
 
-/* What the one before has not written is for its owner to flush. */
+/* The owner flushes the backend that was there before. */
 static void a_flush_goes_to_the_backend_there_is(void)
 {
 	const char *one = cached_disk("one"), *two = cached_disk("two");

@@ -357,7 +357,7 @@ static void writes_wait_for_a_disk(const char *disk, bool missing)
 	for (i = 0; i < KTAP_COUNT(req); i++)
 		req[i] = rig_queue(&g, 0, VIRTIO_BLK_T_OUT, i * 64, g.data + i * 4096, 4096);
 	rig_kick(&g, 0);
-	/* The poller counts the next one, too, while it tries in vain to submit it. */
+	/* The poller counts the next one, too, while it tries to submit it. */
 	for (ms = 0; ms < RIG_TIMEOUT_MS; ms++) {
 		rig_stats(&g, 0, &st);
 		if (st.inflight == 1)
