@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """A virtio-fs device that lies: a vhost-user back end with one file, whose replies and
-used ring can be made wrong, or that takes requests and says nothing (`silent`).  A lock of the file is never free, and waiting for it ends
-with the second INTERRUPT: the first is answered by -EAGAIN.  The directory `sub` is announced as a
-submount, and has such a file, too.
+used ring can be made wrong, or that takes requests and says nothing (`silent`).  A lock of
+the file is never free, and waiting for it ends with the second INTERRUPT: the first is answered
+by -EAGAIN.  The directory `sub` is announced as a submount, and has such a file, too.
 
 It knows enough of FUSE for `cat` and `stat` of the file.  It signals each reply, wanted
 or not, so nothing here depends on the order in which memory is written and read.
@@ -40,6 +40,15 @@ def attr(inode):
     )
 
 
+def index_of(place):
+    """(view, n): view[n] is the index of the avail or used ring at PLACE, read and written whole.
+
+    struct.pack_into() writes zeroes first, and a guest that polls takes these for an index.
+    """
+    area, at = place
+    return memoryview(area).cast("H"), at // 2 + 1
+
+
 class Ring:
     """A virtqueue as the device has it; `at` turns an address of QEMU's into a place."""
 
@@ -51,6 +60,7 @@ class Ring:
     def attach(self, at):
         desc, used, avail = (at(a) for a in self.addresses)
         self.desc, self.used_ring, self.avail = desc, used, avail
+        self.used_index, self.avail_index = index_of(used), index_of(avail)
 
 
 class Memory:
@@ -179,7 +189,8 @@ class Liar(threading.Thread):
 
     def look(self, ring):
         area, at = ring.avail
-        while ring.seen != struct.unpack_from("<H", area, at + 2)[0]:
+        indexes, n = ring.avail_index
+        while ring.seen != indexes[n]:
             head = struct.unpack_from("<H", area, at + 4 + 2 * (ring.seen % ring.size))[0]
             ring.seen = (ring.seen + 1) & 0xFFFF
             self.request(ring, head)
@@ -243,7 +254,8 @@ class Liar(threading.Thread):
         area, at = ring.used_ring
         struct.pack_into("<II", area, at + 4 + 8 * (ring.used % ring.size), head, length)
         ring.used = (ring.used + 1) & 0xFFFF
-        struct.pack_into("<H", area, at + 2, ring.used)
+        indexes, n = ring.used_index
+        indexes[n] = ring.used
         if ring.call is not None:
             os.write(ring.call, struct.pack("<Q", 1))
 
