@@ -28,7 +28,7 @@ ORDER = (
     "kunit",
     "lab",
 )
-PER_DAY = 2
+PER_DAY = 3
 WHY = "it takes minutes in the debug lane: it has its turn by date there, or with LAB_TURN=1"
 LATER = "its turn in this lane is by date, and not today"
 DURATIONS = paths.CACHE / "durations.json"

@@ -435,7 +435,8 @@ class Runs(Kept):
     def turns(self, day, lane="stock", **env):
         """(the programs as they ran, what was printed) of a lane with four long ones."""
         long = [replace(self.program(f"l{n}", "z"), long=True, timeout=200) for n in range(4)]
-        with mock.patch.dict("os.environ", {"LAB_DAY": str(day), **env}):
+        environment = mock.patch.dict("os.environ", {"LAB_DAY": str(day), **env})
+        with environment, mock.patch.object(turns, "PER_DAY", 2):
             programs = [*long, self.program("b")]
             ran, run = self.run_all(programs, [([GOOD], True)] * 5, lane=lane)
             self.assertEqual(run.status, 0)
