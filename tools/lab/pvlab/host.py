@@ -168,7 +168,6 @@ class Host:
             paths.LAB / "pvlab/hostinit.sh",
             agent.build(),
             self.kernel.modules,
-            paths.LAB / "pvlab",
             paths.CACHE,
         ]
         command = [

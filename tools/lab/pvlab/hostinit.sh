@@ -1,11 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # The first program in the host VM: what guests and tests find there.
-# hostinit.sh AGENT MODULES PVLAB-DIR CACHE
+# hostinit.sh AGENT MODULES CACHE
 agent=$1
 modules=$2
-lib=$3
-cache=$4
+cache=$3
 release=$(uname -r)
 
 mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug
@@ -39,10 +38,6 @@ ip link set lo up 2>/dev/null
 ulimit -l unlimited
 ulimit -c 0
 modprobe kvm_amd nested=1 2>/dev/null || modprobe kvm_intel nested=1 2>/dev/null
-if [ -e /dev/kvm ]; then
-	setsid python3 "$lib/kvmhold.py" >/dev/null 2>/run/kvmhold.err </dev/null &
-else
-	echo "<4>lab: no /dev/kvm here, guests cannot run" >/dev/kmsg
-fi
+[ -e /dev/kvm ] || echo "<4>lab: no /dev/kvm here, guests cannot run" >/dev/kmsg
 echo "<6>lab: host VM is up" >/dev/kmsg
 exec "$agent"

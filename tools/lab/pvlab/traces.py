@@ -7,7 +7,7 @@ cannot leave it, neither in a guest nor on the host; the comment at each says wh
 verdict.py decides what a trace explains.
 
 Two traces were here once: an oops in the entry of a page fault, and one for a breakpoint
-that is gone.  The emulator causes both, but verdict.py lets every oops stand.
+that is gone.  QEMU's emulator causes both, but verdict.py lets every oops stand.
 """
 
 import re
@@ -64,8 +64,7 @@ STARTED_AGAIN = "said nothing while it started: it starts once more"
 _STARTED_AGAIN = re.compile(rf"guest '(?P<name>[^'\n]*)' {STARTED_AGAIN}")
 
 # Our modules are loaded after the boot.  The stock kernel has no code of ours at all, so a report
-# of it counts here, too: int3 oopses were seen, where a CPU ran an instruction that another one
-# was patching.
+# of it counts here, too.
 NO_BOOT = "the host VM did not boot; no module of ours was in it"
 
 
