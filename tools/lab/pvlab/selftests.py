@@ -574,9 +574,11 @@ class Run:
 
     def take_turns(self):
         """Put those in the queue for which there is time; the others are named."""
-        time_left = self.deadline - time.time() - CLOSING_SECONDS if self.deadline else 0
-        # The debug lane is the last one: it takes all the time that is left.
-        most = len(self.turns) if self.deadline and self.lane == "debug" else turns.PER_DAY
+        last = self.lane == "debug"
+        time_left = self.deadline - time.time() - CLOSING_SECONDS
+        if not last:
+            time_left -= turns.LAST_LANE_SECONDS
+        most = len(self.turns) if self.deadline and last else turns.PER_DAY
         taken = []
         while self.turns:
             program = self.turns[0]

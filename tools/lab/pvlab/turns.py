@@ -4,7 +4,7 @@
 A program that takes long in a lane (`long_in_debug=`, `long_in_stock=` in a
 directory's `settings`) has its turn by date: PER_DAY of them run a day, last in their
 lane, if there is time before LAB_DEADLINE.  With a deadline the debug lane, which is the
-last, runs as many as there is time for.  The others are named as left to another
+last, runs as many as there is time for, and the stock lane leaves it LAST_LANE_SECONDS.  The others are named as left to another
 day.  The stock lane's have turns in `.ci/run` only, which sets LAB_DAY: `make check` by
 hand runs them all.
 
@@ -29,6 +29,9 @@ ORDER = (
     "lab",
 )
 PER_DAY = 3
+# For the core of the debug lane, whose programs fail if there is no time for them: the other
+# lane takes no turn that would want some of it.
+LAST_LANE_SECONDS = 1800
 WHY = "it takes minutes in the debug lane: it has its turn by date there, or with LAB_TURN=1"
 LATER = "its turn in this lane is by date, and not today"
 DURATIONS = paths.CACHE / "durations.json"
