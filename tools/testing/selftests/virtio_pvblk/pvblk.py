@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[4]
-sys.path.insert(0, str(TOP / "tools/lab"))
+sys.path[:0] = [str(TOP / "tools/lab"), str(TOP / "tools/testing/selftests")]
 
 from pvlab import turns  # noqa: E402
 from pvlab.guest import Disk, Guest  # noqa: E402
