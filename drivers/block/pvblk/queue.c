@@ -228,6 +228,13 @@ static struct io_comp_batch *pvblk_queue_restart(struct pvblk_vq *vq, struct io_
 	return NULL;
 }
 
+/* The device will answer nothing any more: its ring is broken, or it is gone. */
+static void pvblk_fail_all(struct pvblk_dev *dev)
+{
+	if (!READ_ONCE(dev->dead))
+		queue_work(system_long_wq, &dev->fail_work);
+}
+
 /*
  * Take finished requests from a ring, under its lock, for pvblk_finish().  POLLED: a
  * poller does, and not something that an interrupt started.  Returns how many.
@@ -243,6 +250,8 @@ static unsigned int pvblk_collect(struct pvblk_vq *vq, struct pvblk_done *done, 
 		if (!vq->iopoll)
 			virtio_poll_answered(&vq->q, polled);
 		done->batch = pvblk_queue_restart(vq, done->batch);
+	} else if (unlikely(vq->q.inflight && virtqueue_is_broken(vq->q.vq))) {
+		pvblk_fail_all(vq->dev);
 	}
 	return n;
 }
@@ -396,8 +405,9 @@ static bool pvblk_is_given_up(struct pvblk_dev *dev, struct pvblk_req *r)
  * buffers until it answers or is reset.  So: poll, remind the device (a kick may
  * have been lost), and wait on, as virtio_blk does.  Only when the device is known
  * to be gone, or is silent and being removed, which would otherwise hang, are
- * requests failed: by resetting it.  A device that is only slow is left alone, as
- * its removal writes out what is cached.
+ * requests failed: by resetting it.  Where others look at the ring, they have seen
+ * already that it is broken.  A device that is only slow is left alone, as its
+ * removal writes out what is cached.
  */
 static enum blk_eh_timer_return pvblk_timeout(struct request *req)
 {
@@ -415,7 +425,7 @@ static enum blk_eh_timer_return pvblk_timeout(struct request *req)
 	pvblk_count_timeout(vq);
 	if (virtqueue_is_broken(vq->q.vq) ||
 	    (READ_ONCE(dev->removing) && pvblk_is_given_up(dev, r))) {
-		queue_work(system_long_wq, &dev->fail_work);
+		pvblk_fail_all(dev);
 		return BLK_EH_RESET_TIMER;
 	}
 	dev_warn_ratelimited(&dev->vdev->dev, "queue %u: request %d not answered, still waiting\n",
