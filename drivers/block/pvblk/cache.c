@@ -100,31 +100,29 @@ int pvblk_cache_set(struct pvblk_dev *dev, bool writeback)
 
 /**
  * pvblk_cache_save - remember the mode, as the device is going to be reset
- * @dev: the device
+ * @dev: the device; its cache_mutex is held
  *
  * Whether it is flushed does not tell: root may have turned flushes off.
  */
 void pvblk_cache_save(struct pvblk_dev *dev)
 {
-	mutex_lock(&dev->cache_mutex);
+	lockdep_assert_held(&dev->cache_mutex);
 	dev->cached = pvblk_cache_mode(dev->vdev);
-	mutex_unlock(&dev->cache_mutex);
 }
 
 /**
  * pvblk_cache_restore - have the mode from before a reset
- * @dev: the device; its queue is quiesced
+ * @dev: the device; its queue is quiesced, and its cache_mutex held
  *
  * A device that caches although it was told not to is flushed from now on.
  */
 void pvblk_cache_restore(struct pvblk_dev *dev)
 {
-	mutex_lock(&dev->cache_mutex);
+	lockdep_assert_held(&dev->cache_mutex);
 	if (virtio_has_feature(dev->vdev, VIRTIO_BLK_F_CONFIG_WCE))
 		pvblk_tell_device(dev, dev->cached);
 	/* Without a freeze, which would wait for what is quiesced. */
 	if (pvblk_cache_mode(dev->vdev) && !pvblk_flushes(dev) &&
 	    pvblk_set_flushes(dev, true, false))
 		dev_err(&dev->vdev->dev, "its cache cannot be flushed any more\n");
-	mutex_unlock(&dev->cache_mutex);
 }

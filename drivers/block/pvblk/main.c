@@ -235,7 +235,7 @@ static void pvblk_release_rings(struct pvblk_dev *dev)
  * End what probe and restore began.  The reset comes before the rings go: until then
  * an interrupt may turn to them.
  */
-static void pvblk_take_down(struct pvblk_dev *dev)
+void pvblk_take_down(struct pvblk_dev *dev)
 {
 	/* There are none after a suspend, nor if it failed to come back from one. */
 	bool rings = dev->vqs[0].q.vq;
@@ -252,6 +252,25 @@ static void pvblk_take_down(struct pvblk_dev *dev)
 	pvblk_cancel_reaps(dev);
 	for (i = 0; i < dev->nr_vqs; i++)
 		dev->vqs[i].q.vq = NULL;
+}
+
+/**
+ * pvblk_bring_up - have a device that was reset take requests again
+ * @dev: the device, with its features; its queue is quiesced, and its cache_mutex held
+ *
+ * Return: 0, or -errno: then it has no rings.
+ */
+int pvblk_bring_up(struct pvblk_dev *dev)
+{
+	int err = pvblk_find_vqs(dev);
+
+	if (err)
+		return err;
+	virtio_device_ready(dev->vdev);
+	pvblk_cache_restore(dev);
+	/* What changed while it was reset, nobody tells. */
+	schedule_work(&dev->config_work);
+	return 0;
 }
 
 static int pvblk_alloc_tags(struct pvblk_dev *dev)
@@ -316,6 +335,7 @@ static int pvblk_probe(struct virtio_device *vdev)
 	mutex_init(&dev->cache_mutex);
 	INIT_WORK(&dev->config_work, pvblk_config_work);
 	INIT_WORK(&dev->fail_work, pvblk_fail_work);
+	INIT_WORK(&dev->restart_work, pvblk_restart_work);
 	dev->vdev = vdev;
 	dev->poll.mode = default_mode;
 	dev->poll.max_us = min(poll_max_us, VIRTIO_POLL_MAX_US);
@@ -366,6 +386,7 @@ static void pvblk_remove(struct virtio_device *vdev)
 
 	/* From now on the requests of a device that is silent are failed. */
 	WRITE_ONCE(dev->removing, true);
+	disable_work_sync(&dev->restart_work);
 	flush_work(&dev->config_work);
 	/* Pulled out: nothing will be answered. */
 	if (pvblk_device_broken(dev))
@@ -441,8 +462,11 @@ static int pvblk_freeze(struct virtio_device *vdev)
 		return -EBUSY;
 	}
 
+	disable_work_sync(&dev->restart_work);
 	flush_work(&dev->config_work);
+	mutex_lock(&dev->cache_mutex);
 	pvblk_cache_save(dev);
+	mutex_unlock(&dev->cache_mutex);
 	pvblk_take_down(dev);
 	dev->suspended = true;
 	return 0;
@@ -453,17 +477,14 @@ static int pvblk_restore(struct virtio_device *vdev)
 	struct pvblk_dev *dev = vdev->priv;
 	int err;
 
-	err = pvblk_find_vqs(dev);
-	if (!err) {
-		virtio_device_ready(vdev);
-		pvblk_cache_restore(dev);
-		/* What changed while it was reset, nobody tells. */
-		schedule_work(&dev->config_work);
-	} else {
-		/* There are no rings: let what waits fail, or nobody could remove it. */
+	mutex_lock(&dev->cache_mutex);
+	err = pvblk_bring_up(dev);
+	mutex_unlock(&dev->cache_mutex);
+	/* There are no rings: let what waits fail, or nobody could remove it. */
+	if (err)
 		WRITE_ONCE(dev->dead, true);
-	}
 	dev->suspended = false;
+	enable_work(&dev->restart_work);
 	blk_mq_unquiesce_queue(dev->disk->queue);
 	return err;
 }

@@ -45,6 +45,7 @@ struct pvblk_stats {
 	u64 kicks_sent;
 	u64 kicks_saved;	/* the device said it needs none */
 	u64 timeouts;
+	u64 restarted;		/* sent again to a device that had stopped */
 };
 
 struct pvblk_vq {
@@ -80,6 +81,7 @@ struct pvblk_dev {
 
 	struct work_struct config_work;
 	struct work_struct fail_work;
+	struct work_struct restart_work;	/* see restart.c */
 };
 
 /* What a request carries; the block layer allocates it with the request. */
@@ -118,6 +120,8 @@ extern struct virtio_driver pvblk_driver;
 bool pvblk_reset(struct virtio_device *vdev);
 bool pvblk_reset_bare(struct virtio_device *vdev);
 unsigned int pvblk_ring_size(struct pvblk_dev *dev);
+int pvblk_bring_up(struct pvblk_dev *dev);
+void pvblk_take_down(struct pvblk_dev *dev);
 
 /* claim.c: which devices are ours */
 extern struct virtio_device_id pvblk_id_table[];
@@ -159,7 +163,14 @@ extern const struct virtio_poll_ops pvblk_poll_ops;
 void pvblk_vq_callback(struct virtqueue *virtqueue);
 void pvblk_reap_work(struct work_struct *work);
 int pvblk_iopoll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *iob);
+unsigned int pvblk_queue_collect(struct pvblk_vq *vq, struct rq_list *done);
+struct io_comp_batch *pvblk_queue_restart(struct pvblk_vq *vq, struct io_comp_batch *iob);
+void pvblk_finish(struct pvblk_done *done);
 void pvblk_fail_work(struct work_struct *work);
+
+/* restart.c: a device that has stopped */
+bool pvblk_has_stopped(struct virtio_device *vdev);
+void pvblk_restart_work(struct work_struct *work);
 
 /* sysfs.c */
 extern const struct attribute_group *pvblk_groups[];

@@ -190,7 +190,7 @@ static void pvblk_queue_rqs(struct rq_list *rqlist)
 }
 
 /* The ring bounds how many there can be; with nothing in flight there may be no ring. */
-static unsigned int pvblk_queue_collect(struct pvblk_vq *vq, struct rq_list *done)
+unsigned int pvblk_queue_collect(struct pvblk_vq *vq, struct rq_list *done)
 {
 	unsigned int len, n = 0;
 	struct pvblk_req *r;
@@ -219,7 +219,7 @@ static unsigned int pvblk_queue_collect(struct pvblk_vq *vq, struct rq_list *don
  * that come in while the bit is set, as its owner may be late: another dispatcher
  * may have gone on with what the first start found.
  */
-static struct io_comp_batch *pvblk_queue_restart(struct pvblk_vq *vq, struct io_comp_batch *iob)
+struct io_comp_batch *pvblk_queue_restart(struct pvblk_vq *vq, struct io_comp_batch *iob)
 {
 	if (likely(!vq->stopped))
 		return test_bit(BLK_MQ_S_SCHED_RESTART, &vq->hctx->state) ? NULL : iob;
@@ -260,7 +260,7 @@ static unsigned int pvblk_collect(struct pvblk_vq *vq, struct pvblk_done *done, 
  * Complete what pvblk_collect() found, without the queue's lock.  If it found nothing, the
  * queue may be gone.
  */
-static void pvblk_finish(struct pvblk_done *done)
+void pvblk_finish(struct pvblk_done *done)
 {
 	pvblk_complete_list(&done->list, done->batch);
 	if (done->own.complete)
@@ -426,6 +426,10 @@ static enum blk_eh_timer_return pvblk_timeout(struct request *req)
 	if (virtqueue_is_broken(vq->q.vq) ||
 	    (READ_ONCE(dev->removing) && pvblk_is_given_up(dev, r))) {
 		pvblk_fail_all(dev);
+		return BLK_EH_RESET_TIMER;
+	}
+	if (!READ_ONCE(dev->removing) && pvblk_has_stopped(dev->vdev)) {
+		queue_work(system_long_wq, &dev->restart_work);
 		return BLK_EH_RESET_TIMER;
 	}
 	dev_warn_ratelimited(&dev->vdev->dev, "queue %u: request %d not answered, still waiting\n",

@@ -154,6 +154,7 @@ PVBLK_SHOW(interrupts, vq->q.stats.interrupts);
 PVBLK_SHOW(kicks_sent, vq->stats.kicks_sent);
 PVBLK_SHOW(kicks_saved, vq->stats.kicks_saved);
 PVBLK_SHOW(timeouts, vq->stats.timeouts);
+PVBLK_SHOW(restarted, vq->stats.restarted);
 PVBLK_SHOW(inflight, vq->q.inflight);
 PVBLK_SHOW(wait_ns, vq->q.policy.wait_ns);
 
@@ -170,6 +171,7 @@ static struct attribute *pvblk_attrs[] = {
 	&dev_attr_kicks_sent.attr,
 	&dev_attr_kicks_saved.attr,
 	&dev_attr_timeouts.attr,
+	&dev_attr_restarted.attr,
 	&dev_attr_inflight.attr,
 	&dev_attr_wait_ns.attr,
 	NULL,

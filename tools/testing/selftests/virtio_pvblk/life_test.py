@@ -125,6 +125,37 @@ class Life(GuestCase):
         self.assertEqual(io.err, 0)
         self.verify(disk, "--iodepth=8", "1M")
 
+    def bus_master(self, disk, on):
+        """Let its device reach memory, or not, as setpci does."""
+        config = f"/sys/block/{disk}/device/../config"
+        byte = int(self.sh(f"dd if={config} bs=1 skip=4 count=1 2>/dev/null | hexdump -ve '1/1 \"%u\"'"))
+        byte = byte | 4 if on else byte & ~4
+        self.sh(f"printf '\\{byte:03o}' | dd of={config} bs=1 seek=4 conv=notrunc 2>/dev/null")
+
+    def test_a_device_that_stopped_starts_anew(self):
+        """Without its bus mastering it forgets its rings, and gets them anew under I/O."""
+        disk = self.take("vda")
+        self.sh(f"echo 500 >/sys/block/{disk}/queue/io_timeout")
+        self.sh(f"echo 'write through' >/sys/block/{disk}/cache_type")
+        for mode in ("busy", "irq"):
+            for _ in range(LOOPS):
+                with self.subTest(mode):
+                    self.mode(disk, mode)
+                    self.stopped_under_io(disk)
+        self.assertEqual(self.sh(f"cat /sys/block/{disk}/cache_type"), "write through")
+        self.verify(disk, "--iodepth=8", "1M")
+
+    def stopped_under_io(self, disk):
+        """All of it is written and read again, without an error."""
+        before = self.counters(disk)["restarted"]
+        with self.io_beside(disk, "--rw=randwrite --verify=crc32c --verify_async=0") as io:
+            self.bus_master(disk, False)
+            self.wait_unanswered(disk)
+            self.bus_master(disk, True)
+            io.wait_for(io.done() + 200)
+        self.assertEqual(io.err, 0)
+        self.assertGreater(self.counters(disk)["restarted"], before)
+
     def plug(self, node, path):
         """A disk of the serial number `hot`; its name."""
         file = {"driver": "file", "filename": str(path)}

@@ -31,7 +31,7 @@ UNCROWDED_READS = 64 if DEBUG else 512
 UNCROWDED_DEPTHS = (1,) if DEBUG else (1, 8)
 COUNTERS = (
     "submitted completed polls found irq_fallbacks starved interrupts "
-    "kicks_sent kicks_saved timeouts"
+    "kicks_sent kicks_saved timeouts restarted"
 ).split()
 DRIVER = "/sys/bus/virtio/drivers/virtio_pvblk"
 FIO = "fio --name=t --direct=1 --ioengine=io_uring --group_reporting"
