@@ -32,8 +32,9 @@ VHOST_BLK, DAEMON, URING = "ring/vhost_blk", "ring/qemu-storage-daemon", "io_uri
 # None: completes at once; its poll queue, for those who can use it; a tag for each
 # request, or io_uring would hand them to its worker threads.
 NULL_BLK = {"irqmode": 0, "submit_queues": 1, "poll_queues": 1, "hw_queue_depth": 256}
-# A load runs for so many seconds before the window in which instructions are counted.
-SETTLE = 3
+# Of a load whose instructions are counted: seconds from its first I/O to the window,
+# seconds that it goes on behind the window, and how long it may take to its first I/O.
+SETTLE, TAIL, START_LIMIT = 1, 3, 60
 
 
 def say(text):
@@ -229,24 +230,44 @@ def measure_depth(backends, depth, secs, rounds):
     return found
 
 
-def counted(backend, depth, secs):
+def reads_of(device):
+    """The reads that the device has completed."""
+    return int(Path(f"/sys/block/{Path(device).name}/stat").read_text().split()[0])
+
+
+def await_reads(device, before, alive):
+    """Wait until the device completes more than BEFORE."""
+    limit = time.monotonic() + START_LIMIT
+    while reads_of(device) <= before:
+        if not alive() or time.monotonic() > limit:
+            raise RuntimeError(f"the load brought no I/O to {device}")
+        time.sleep(0.1)
+
+
+def counted(backend, depth, secs, symbols):
     """Instructions of the serving core for each I/O, in a window of SECS."""
     failed = []
 
     def load():
         try:
-            backend.load(depth, secs + SETTLE)
+            backend.load(depth, SETTLE + secs + TAIL)
         except Exception as e:  # handed to the main thread below
             failed.append(e)
 
+    before = reads_of(backend.device)
     thread = threading.Thread(target=load)
     thread.start()
-    time.sleep(SETTLE)
-    with insns.Counting() as counting:
-        time.sleep(secs)
-    thread.join()
-    if failed:
-        raise failed[0]
+    try:
+        await_reads(backend.device, before, thread.is_alive)
+        time.sleep(SETTLE)
+        with insns.Counting(symbols) as counting:
+            time.sleep(secs)
+            if not thread.is_alive():
+                raise RuntimeError(f"{backend.name}: the load ended within the window")
+    finally:
+        thread.join()
+        if failed:
+            raise failed[0]
     return {"path": backend.name, "depth": depth, **counting.window.served(CORE, backend.rounds)}
 
 
@@ -331,9 +352,10 @@ def count(depths, secs, runs, out, commit, kinds=BACKENDS):
     """Count instructions, RUNS windows for each row, into OUT; the exit status."""
     doc = document(commit)
     with backends_open(kinds) as (backends, _):
+        symbols = insns.symbols()
         for backend in backends:
             for depth in depths:
-                rows = [counted(backend, depth, secs) for _ in range(runs)]
+                rows = [counted(backend, depth, secs, symbols) for _ in range(runs)]
                 doc["rows"].append(insns.middle(rows))
                 guestside.write_json(out, doc)
                 row = doc["rows"][-1]

@@ -59,6 +59,7 @@ class Symbols:
                 found.setdefault(int(words[0], 16), (owner, words[2]))
         self.starts = sorted(found)
         self.names = [found[start] for start in self.starts]
+        self.marks = list(self._marks())
 
     def at(self, address):
         """(module, function)."""
@@ -67,7 +68,7 @@ class Symbols:
         i = bisect.bisect_right(self.starts, address) - 1
         return self.names[i] if i >= 0 else ("kernel", hex(address))
 
-    def marks(self):
+    def _marks(self):
         """The plugin's marks as lines of text."""
         kinds = {ROUND: "round", WORK: "work", IO: "io"}
         for start, (_, name) in zip(self.starts, self.names, strict=True):
@@ -147,18 +148,25 @@ def _execute(code):
         del start
 
 
+def symbols():
+    """The functions of the kernel and of the modules that are loaded.
+
+    Reading them takes seconds under emulation, so do it before the load begins.
+    """
+    Path("/proc/sys/kernel/kptr_restrict").write_text("0\n")
+    return Symbols(Path("/proc/kallsyms").read_text())
+
+
 class Counting:
     """A window; `window` is what it held, after its end."""
 
-    def __init__(self):
+    def __init__(self, known):
         self.dir = Path(directory())
-        # Read anew each time: a module may have been loaded.
-        Path("/proc/sys/kernel/kptr_restrict").write_text("0\n")
-        self.symbols = Symbols(Path("/proc/kallsyms").read_text())
+        self.symbols = known
         self.window = None
 
     def __enter__(self):
-        (self.dir / "marks").write_text("\n".join(self.symbols.marks()) + "\n")
+        (self.dir / "marks").write_text("\n".join(self.symbols.marks) + "\n")
         self.before = set(self.dir.glob("*.json"))
         _execute(_machine_code(b"b"))
         return self

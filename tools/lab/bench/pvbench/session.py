@@ -83,8 +83,11 @@ class Session:
         try:
             self.gate.wait(fio.BEGIN, SLACK_SECS, thread.is_alive)
             who = self.threads()
+            window = contextlib.nullcontext()
+            if insns.available():
+                window = insns.Counting(insns.symbols())
             before, t0 = self.kernel.snapshot(self.guest.pid, who)
-            with insns.Counting() if insns.available() else contextlib.nullcontext() as counting:
+            with window as counting:
                 self.gate.open()
                 self.gate.wait(fio.END, secs + SLACK_SECS, thread.is_alive)
             who |= self.threads()  # thread pools grow

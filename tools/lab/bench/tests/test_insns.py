@@ -5,6 +5,7 @@ import json
 import sys
 import unittest
 from pathlib import Path
+from unittest import mock
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
@@ -51,7 +52,7 @@ class Counted(unittest.TestCase):
 
     def test_marks_are_what_begins_a_round_what_is_work_and_what_breaks_in(self):
         self.assertEqual(
-            list(self.symbols.marks()),
+            self.symbols.marks,
             [
                 "round 0xffffffff81000100",
                 "break 0xffffffff81000200",
@@ -79,6 +80,53 @@ class Counted(unittest.TestCase):
     def test_no_io_is_an_error(self):
         with self.assertRaises(RuntimeError):
             self.window.served(0, True)
+
+
+class Load:
+    """A back end whose load says when it begins."""
+
+    name, device, rounds = "load", "/dev/null0", True
+
+    def __init__(self, happened):
+        self.happened = happened
+
+    def load(self, depth, secs):
+        del depth, secs
+        self.happened.append("load")
+
+
+class Begins(unittest.TestCase):
+    """A window must not begin before its load has, nor outlast it."""
+
+    def setUp(self):
+        self.happened = []
+        patches = [
+            mock.patch.object(hostside, "SETTLE", 0),
+            mock.patch.object(hostside.insns, "Counting", self.window),
+        ]
+        for patch in patches:
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def window(self, symbols):
+        self.happened.append("window")
+        return mock.MagicMock()
+
+    def test_a_load_that_brings_no_io_is_an_error_and_no_window(self):
+        with (
+            mock.patch.object(hostside, "reads_of", return_value=5),
+            self.assertRaisesRegex(RuntimeError, "no I/O"),
+        ):
+            hostside.counted(Load(self.happened), 1, 0, None)
+        self.assertEqual(self.happened, ["load"])
+
+    def test_a_load_that_ends_within_the_window_is_an_error(self):
+        with (
+            mock.patch.object(hostside, "reads_of", side_effect=[5, 6]),
+            self.assertRaisesRegex(RuntimeError, "within the window"),
+        ):
+            hostside.counted(Load(self.happened), 1, 0.1, None)
+        self.assertEqual(self.happened, ["load", "window"])
 
 
 def doc_of(count, path=hostside.VHOST_BLK, kernel="6.12"):
