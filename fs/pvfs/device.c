@@ -221,7 +221,7 @@ static int pvfs_size_rings(struct pvfs_dev *dev)
 		dev->ring_size = min(dev->ring_size,
 				     virtqueue_get_vring_size(dev->queues[i].poll.vq));
 	if (dev->ring_size < PVFS_RING_MIN) {
-		dev_err(&dev->vdev->dev, "rings of %u are too small\n", dev->ring_size);
+		dev_err(&dev->vdev->dev, "rings of %u entries are too small\n", dev->ring_size);
 		return -EINVAL;
 	}
 	for (i = 0; i < dev->nr_queues; i++) {
@@ -295,7 +295,7 @@ int pvfs_dev_revive(struct pvfs_dev *dev)
 	if (!err)
 		err = pvfs_up(dev);
 	if (err)
-		dev_err(&vdev->dev, "the device does not start anew (%d)\n", err);
+		dev_err(&vdev->dev, "the device cannot be restarted: error %d\n", err);
 	return err;
 }
 

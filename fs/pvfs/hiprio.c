@@ -401,5 +401,5 @@ void pvfs_hiprio_drain(struct pvfs_dev *dev)
 			return;
 		usleep_range(500, 1000);
 	}
-	pr_warn("pvfs: %s takes no message from the hiprio queue\n", dev->tag);
+	pr_warn("pvfs: %s does not take messages from the hiprio queue\n", dev->tag);
 }

@@ -124,5 +124,5 @@ void pvblk_cache_restore(struct pvblk_dev *dev)
 	/* Without a freeze, which would wait for what is quiesced. */
 	if (pvblk_cache_mode(dev->vdev) && !pvblk_flushes(dev) &&
 	    pvblk_set_flushes(dev, true, false))
-		dev_err(&dev->vdev->dev, "its cache cannot be flushed any more\n");
+		dev_err(&dev->vdev->dev, "the device's cache can no longer be flushed\n");
 }

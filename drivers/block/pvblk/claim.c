@@ -98,7 +98,7 @@ static int pvblk_claim_one(struct device *d, void *data)
 	++*free;
 	err = pvblk_attach(OURS, d);
 	if (err)
-		dev_warn(d, "virtio_pvblk could not take it: %d\n", err);
+		dev_warn(d, "virtio_pvblk could not take this disk: error %d\n", err);
 	return 0;
 }
 
@@ -109,7 +109,7 @@ static int pvblk_claim_named(void)
 
 	/* "none" is for a kernel's command line, to have what is configured undone. */
 	if (!err && !free && strcmp(claim, "none"))
-		pr_notice("virtio_pvblk: claim=%s: no device of these names is free\n", claim);
+		pr_notice("virtio_pvblk: claim=%s: no free device has one of these names\n", claim);
 	return err;
 }
 
@@ -202,7 +202,7 @@ static int pvblk_move_dev(struct device *d, struct device_driver *from, struct d
 	WRITE_ONCE(moving, d);
 	err = pvblk_attach(to, d);
 	if (err && from && pvblk_attach(from, d))
-		dev_warn(d, "no driver has it any more\n");
+		dev_warn(d, "this disk has no driver any more\n");
 	WRITE_ONCE(moving, NULL);
 	return err;
 }

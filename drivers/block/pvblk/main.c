@@ -49,7 +49,7 @@ static int pvblk_count_queues(struct pvblk_dev *dev)
 	virtio_cread_feature(dev->vdev, VIRTIO_BLK_F_MQ, struct virtio_blk_config,
 			     num_queues, &offered);
 	if (!offered) {
-		dev_err(&dev->vdev->dev, "multiqueue is offered, with no queue\n");
+		dev_err(&dev->vdev->dev, "the device offers multiqueue but has no queue\n");
 		return -EINVAL;
 	}
 	poll = min(poll_queues, nr_cpu_ids);
@@ -281,7 +281,8 @@ static int pvblk_alloc_tags(struct pvblk_dev *dev)
 	/* Without indirect descriptors a request takes at least two, mostly three. */
 	if (!virtio_has_feature(dev->vdev, VIRTIO_RING_F_INDIRECT_DESC)) {
 		if (depth < 3) {
-			dev_err(&dev->vdev->dev, "no request fits into a ring of %u\n", depth);
+			dev_err(&dev->vdev->dev, "a ring of %u entries is too small for a request\n",
+				depth);
 			return -EINVAL;
 		}
 		depth /= 2;
@@ -324,7 +325,7 @@ static int pvblk_probe(struct virtio_device *vdev)
 	int err;
 
 	if (!vdev->config->get) {
-		dev_err(&vdev->dev, "the device's configuration cannot be read\n");
+		dev_err(&vdev->dev, "cannot read the device's configuration\n");
 		return -EINVAL;
 	}
 
@@ -458,7 +459,7 @@ static int pvblk_freeze(struct virtio_device *vdev)
 	if (dev->suspended)
 		return 0;
 	if (!pvblk_quiesce(dev)) {
-		dev_err(&vdev->dev, "requests are not answered, so it cannot be suspended\n");
+		dev_err(&vdev->dev, "the device does not answer, so it cannot be suspended\n");
 		return -EBUSY;
 	}
 
@@ -520,7 +521,7 @@ static int __init pvblk_init(void)
 	int err = match_string(pvblk_mode_names, VIRTIO_POLL_BUSY + 1, mode);
 
 	if (err < 0) {
-		pr_err("virtio_pvblk: mode is adaptive, busy or irq, not %s\n", mode);
+		pr_err("virtio_pvblk: mode must be adaptive, busy or irq, not %s\n", mode);
 		return -EINVAL;
 	}
 	default_mode = err;

@@ -95,7 +95,7 @@ static void pvblk_restart(struct pvblk_dev *dev)
 	unsigned int i;
 	int err;
 
-	dev_warn(&dev->vdev->dev, "the device has stopped: it starts anew, and has its requests again\n");
+	dev_warn(&dev->vdev->dev, "the device has stopped: reset it, and send its requests again\n");
 	blk_mq_quiesce_queue(q);
 	pvblk_cache_save(dev);
 	pvblk_reset(dev->vdev);
@@ -109,7 +109,7 @@ static void pvblk_restart(struct pvblk_dev *dev)
 	if (!err)
 		err = pvblk_bring_up(dev);
 	if (err) {
-		dev_err(&dev->vdev->dev, "it does not start (%d), and fails its requests\n", err);
+		dev_err(&dev->vdev->dev, "the device cannot be restarted: error %d\n", err);
 		WRITE_ONCE(dev->dead, true);
 	}
 	blk_mq_unquiesce_queue(q);
