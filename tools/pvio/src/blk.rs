@@ -159,7 +159,7 @@ fn explain_placement(p: &Placement, e: &io::Error) -> String {
                 p.hctx
             )
         }
-        _ => format!("vring {} gets no poller: {e}", p.index),
+        _ => format!("cannot give vring {} a poller: {e}", p.index),
     }
 }
 

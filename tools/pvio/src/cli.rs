@@ -285,11 +285,11 @@ pub fn units(args: &BlkArgs) -> crate::Result<Vec<Unit>> {
             .collect();
     }
     let path = args.path.as_ref().or(args.blk_file.as_ref());
-    let path = path.ok_or("which disk? give a block device or a raw image file")?;
+    let path = path.ok_or("no disk is given: name a block device or a raw image file")?;
     let door = match (&args.socket, args.fd) {
         (Some(socket), _) => Door::Path(socket.clone()),
         (None, Some(fd)) => Door::Fd(fd),
-        (None, None) => return Err("where to listen? give --socket PATH (or --fd N)".into()),
+        (None, None) => return Err("no socket is given: use --socket PATH (or --fd N)".into()),
     };
     Ok(vec![Unit {
         door,
@@ -361,7 +361,7 @@ fn set_option(args: &mut DiskArgs, key: &str, value: &str) -> crate::Result<()> 
 fn serial(text: &str) -> crate::Result<String> {
     if text.len() > uapi::SERIAL_LEN {
         return Err(format!(
-            "a serial number has at most {} bytes, this one {}",
+            "a serial number has at most {} bytes, this one has {}",
             uapi::SERIAL_LEN,
             text.len()
         )

@@ -53,7 +53,7 @@ impl Places {
         };
         let file = open().inspect_err(|e| {
             say!(
-                "{}: {e}: pvio does not see where others poll from",
+                "{}: {e}: cannot see which CPUs other pvio processes use",
                 dir.display()
             );
         });
@@ -91,7 +91,8 @@ fn lock(file: &File, place: &Place) -> bool {
 /// isolated, else those that this process may run on, the last one first, because
 /// interrupts and most else start at 0.
 pub fn candidates() -> crate::Result<Vec<u32>> {
-    let online = host::online_cpus().map_err(|e| format!("which CPUs are online? {e}"))?;
+    let online =
+        host::online_cpus().map_err(|e| format!("cannot see which CPUs are online: {e}"))?;
     let isolated = host::isolated_cpus();
     let allowed = sched_getaffinity(Pid::from_raw(0)).unwrap_or_else(|_| CpuSet::new());
     let allowed = |cpu: u32| allowed.is_set(cpu as usize).unwrap_or(false);

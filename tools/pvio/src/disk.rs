@@ -122,7 +122,7 @@ impl Disk {
             }
             Some(libc::EROFS) => format!("{name} is read-only: give --read-only"),
             Some(libc::EINVAL) => format!("{name}: the kernel cannot serve this kind of file"),
-            _ => format!("{name}: the kernel does not take it: {e}"),
+            _ => format!("{name}: the kernel refuses it: {e}"),
         }
     }
 
@@ -152,7 +152,7 @@ impl Disk {
                 Err(Errno::EACCES | Errno::EAGAIN) => return Err(self.in_use()),
                 Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => {
                     say!(
-                        "{}: its file system has no locks, so nothing keeps others from using it",
+                        "{}: its file system has no locks, so other programs can use it, too",
                         self.path.display()
                     );
                     return Ok(());

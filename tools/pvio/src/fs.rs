@@ -103,7 +103,7 @@ impl Directory {
                  bound elsewhere (unbindable, or of another mount namespace)"
             ),
             Some(libc::EOPNOTSUPP) => format!("{name}: its file system cannot be served"),
-            _ => format!("{name}: the kernel does not take it: {e}"),
+            _ => format!("{name}: the kernel refuses it: {e}"),
         }
         .into()
     }
@@ -154,7 +154,7 @@ impl<D: FsDevice> Service for Fs<D> {
             weight: self.settings.weight,
         };
         dev.place_vring(&placement)
-            .context(format!("vring {index} gets no poller"))
+            .context(format!("cannot give vring {index} a poller"))
     }
 
     fn queues(&self) -> u16 {

@@ -264,7 +264,7 @@ impl FsArgs {
         let door = match (&self.socket, self.fd) {
             (Some(socket), _) => Door::Path(socket.clone()),
             (None, Some(fd)) => Door::Fd(fd),
-            (None, None) => return Err("where to listen? give --socket PATH (or --fd N)".into()),
+            (None, None) => return Err("no socket is given: use --socket PATH (or --fd N)".into()),
         };
         let options = self.options(&chosen)?;
         let path = chosen.path.ok_or("which directory? give --shared-dir")?;
@@ -278,7 +278,7 @@ impl FsArgs {
     fn options(&self, chosen: &Choices) -> Result<Options> {
         let [posix, flock] = chosen.locks;
         if posix != flock {
-            return Err("locks of both kinds are seen by the host, or of none".into());
+            return Err("-o posix_lock and -o flock must both be on, or both be off".into());
         }
         let flag = |on, bit| if on { bit } else { 0 };
         // ACLs are attributes for the guest, as for virtiofsd.

@@ -341,7 +341,7 @@ fn explain_cpu(cpu: u32, e: &io::Error) -> String {
             format!("no permission to poll from CPU {cpu}: it needs CAP_SYS_NICE, run pvio as root")
         }
         Some(libc::ENODEV) => format!("CPU {cpu} is offline: choose another --poll-cpu"),
-        _ => format!("CPU {cpu} cannot be polled from: {e}"),
+        _ => format!("cannot make a poller on CPU {cpu}: {e}"),
     }
 }
 

@@ -110,7 +110,7 @@ fn check_distinct(units: &[Unit]) -> Result<()> {
     for unit in units {
         let door = unit.door.to_string();
         if !seen.insert(door.clone()) {
-            return Err(format!("two disks at the same {door}").into());
+            return Err(format!("two disks have the same {door}").into());
         }
     }
     Ok(())
@@ -135,7 +135,7 @@ fn poll_cpus(args: &PollArgs, places: &Places) -> Result<Vec<u32>> {
     for place in &taken {
         if place.others > 0 && args.poll_mode == PollMode::Busy {
             say!(
-                "CPU {}: another pvio polls from it, and in busy mode each has half of it",
+                "CPU {}: another pvio polls from it, too: in busy mode each gets half of it",
                 place.cpu
             );
         }
@@ -285,7 +285,7 @@ fn watch<S: Service>(
     signals: &Signals,
 ) {
     let uevents = Uevents::open()
-        .inspect_err(|e| say!("new sizes of devices will not be noticed: {e}"))
+        .inspect_err(|e| say!("pvio will not notice new sizes of disks: {e}"))
         .ok();
     let mut left = served as u64;
     loop {
@@ -321,7 +321,7 @@ fn look_at_sizes<S: Service>(sessions: &[(String, Shared<S>)]) {
             Ok(None) => {}
             Ok(Some(0)) => say!("{name}: the disk is gone: start pvio again once it is back"),
             Ok(Some(size)) => say!("{name}: the disk has {size} bytes now"),
-            Err(e) => say!("{name}: looking at its size: {e}"),
+            Err(e) => say!("{name}: cannot read its size: {e}"),
         }
     }
 }

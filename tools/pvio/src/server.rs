@@ -142,7 +142,7 @@ pub fn serve<S: Service>(entrance: Entrance, session: &Shared<S>, name: &str, st
             // Shut down, and all who had connected before are served.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
                 if !stopping() {
-                    say!("{name}: its socket listens no more: another process shut it down");
+                    say!("{name}: its socket is closed: another process shut it down");
                 }
                 return;
             }

@@ -322,7 +322,7 @@ impl<S: Service> Session<S> {
     fn miss_memory(&mut self) {
         if !std::mem::replace(&mut self.missed_memory, true) {
             say!(
-                "{}: a vring waits, as the VMM has shared no memory yet: {HOW_TO_SHARE}",
+                "{}: a vring waits, because the VMM has shared no memory yet: {HOW_TO_SHARE}",
                 self.service.name()
             );
         }
@@ -343,7 +343,7 @@ impl<S: Service> Session<S> {
         let raw = self
             .memory
             .read(used.wrapping_add(2))
-            .context("the used ring's index")?;
+            .context("cannot read the used ring's index")?;
         let answered = match self.acked & config::F_VERSION_1 {
             0 => u16::from_ne_bytes(raw),
             _ => u16::from_le_bytes(raw),
@@ -465,13 +465,13 @@ impl<S: Service> Session<S> {
         self.dev()?.set_mem_table(&memory.table()).or_else(|e| {
             let why = match e.raw_os_error() {
                 Some(libc::ENOMEM) => {
-                    "the kernel does not take the memory table: with --pinned, raise the limit \
+                    "the kernel refuses the memory table: with --pinned, raise the limit \
                      of locked memory (LimitMEMLOCK=, 'ulimit -l') above the guest's size"
                 }
                 Some(libc::E2BIG) => {
                     "more memory regions than vhost allows: raise its parameter max_mem_regions"
                 }
-                _ => "the kernel does not take the memory table",
+                _ => "the kernel refuses the memory table",
             };
             Err(e).context(why)
         })
@@ -523,7 +523,7 @@ impl<S: Service> VhostUserBackendReqHandlerMut for Session<S> {
         // Rings are now checked without room for EVENT_IDX: the kernel must not use it.
         self.dev()?
             .set_features(0)
-            .context("the kernel does not forget the features")?;
+            .context("the kernel does not reset the features")?;
         self.acked = 0;
         Ok(())
     }
@@ -545,12 +545,12 @@ impl<S: Service> VhostUserBackendReqHandlerMut for Session<S> {
             if features == self.acked {
                 return Ok(());
             }
-            return Err(refuse("features change while a vring runs").into());
+            return Err(refuse("features cannot change while a vring runs").into());
         }
         let kernel = self.service.for_kernel(features, self.vhost_features);
         self.dev()?
             .set_features(kernel)
-            .context("the kernel does not take these features")?;
+            .context("the kernel refuses these features")?;
         self.acked = features;
         if features & config::F_PROTOCOL == 0 {
             self.vrings.iter_mut().for_each(|v| v.enabled = true);
@@ -687,7 +687,7 @@ impl<S: Service> VhostUserBackendReqHandlerMut for Session<S> {
     }
 
     fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
-        Err(refuse("nothing of the configuration can be written").into())
+        Err(refuse("the configuration cannot be written").into())
     }
 
     fn set_backend_req_fd(&mut self, _backend: Backend) {
