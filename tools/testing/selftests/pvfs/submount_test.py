@@ -12,7 +12,6 @@ from server import DATA, Liar
 BLOCKS = 7168  # of 1 KiB
 
 
-# In the debug lane no case of it came to an end within the limit of time; why is not known yet.
 @unittest.skipUnless(turns.has_come(), turns.WHY)
 class Submounts(PvfsCase):
     """A tmpfs beneath the share, by vhost_fs."""
