@@ -13,6 +13,7 @@
 #include <linux/pci.h>
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
+#include <linux/virtio_renegotiate.h>
 #include <linux/virtio_ring.h>
 
 /* See Locking in pvfs.h. */
@@ -256,20 +257,6 @@ static int pvfs_up(struct pvfs_dev *dev)
 	return 0;
 }
 
-/* As virtio's core does before it probes: with the reset the device forgot its features. */
-static int pvfs_negotiate(struct virtio_device *vdev)
-{
-	int err;
-
-	virtio_add_status(vdev, VIRTIO_CONFIG_S_ACKNOWLEDGE);
-	virtio_add_status(vdev, VIRTIO_CONFIG_S_DRIVER);
-	err = vdev->config->finalize_features(vdev);
-	if (err || !virtio_has_feature(vdev, VIRTIO_F_VERSION_1))
-		return err;
-	virtio_add_status(vdev, VIRTIO_CONFIG_S_FEATURES_OK);
-	return vdev->config->get_status(vdev) & VIRTIO_CONFIG_S_FEATURES_OK ? 0 : -EIO;
-}
-
 /**
  * pvfs_dev_revive - start a device anew if it was given up
  * @dev: the device; dev->lock is held
@@ -291,7 +278,7 @@ int pvfs_dev_revive(struct pvfs_dev *dev)
 		return -EBUSY;
 	pvfs_down(dev);
 	virtio_reset_device(vdev);
-	err = pvfs_negotiate(vdev);
+	err = virtio_renegotiate(vdev);
 	if (!err)
 		err = pvfs_up(dev);
 	if (err)
