@@ -31,7 +31,7 @@ bool pvblk_cache_mode(struct virtio_device *vdev)
 
 static void pvblk_tell_device(struct pvblk_dev *dev, bool writeback)
 {
-	lockdep_assert_held(&dev->cache_mutex);
+	lockdep_assert_held(&dev->mode_mutex);
 	virtio_cwrite8(dev->vdev, offsetof(struct virtio_blk_config, wce), writeback);
 }
 
@@ -57,6 +57,22 @@ static int pvblk_set_flushes(struct pvblk_dev *dev, bool on, bool freeze)
 	return queue_limits_commit_update(q, &lim);
 }
 
+/* Unless the device caches again: it may have been restarted since it was told not to. */
+static int pvblk_turn_flushes_off(struct pvblk_dev *dev)
+{
+	struct request_queue *q = dev->disk->queue;
+	int err = 0;
+
+	/* First, because it waits for requests. */
+	blk_mq_freeze_queue(q);
+	mutex_lock(&dev->mode_mutex);
+	if (!pvblk_cache_mode(dev->vdev))
+		err = pvblk_set_flushes(dev, false, false);
+	mutex_unlock(&dev->mode_mutex);
+	blk_mq_unfreeze_queue(q);
+	return err;
+}
+
 /* The device caches nothing any more. */
 static int pvblk_stop_flushing(struct pvblk_dev *dev)
 {
@@ -70,7 +86,17 @@ static int pvblk_stop_flushing(struct pvblk_dev *dev)
 	blk_mq_freeze_queue(q);
 	blk_mq_unfreeze_queue(q);
 	err = blkdev_issue_flush(dev->disk->part0);
-	return err ?: pvblk_set_flushes(dev, false, true);
+	return err ?: pvblk_turn_flushes_off(dev);
+}
+
+/* Returns whether the device caches now. */
+static bool pvblk_change_mode(struct pvblk_dev *dev, bool writeback)
+{
+	mutex_lock(&dev->mode_mutex);
+	pvblk_tell_device(dev, writeback);
+	dev->cached = pvblk_cache_mode(dev->vdev);
+	mutex_unlock(&dev->mode_mutex);
+	return dev->cached;
 }
 
 /**
@@ -89,40 +115,59 @@ int pvblk_cache_set(struct pvblk_dev *dev, bool writeback)
 	mutex_lock(&dev->cache_mutex);
 	if (writeback)
 		err = pvblk_set_flushes(dev, true, true);
-	if (!err) {
-		pvblk_tell_device(dev, writeback);
-		if (!pvblk_cache_mode(dev->vdev))
-			err = pvblk_stop_flushing(dev);
-	}
+	if (!err && !pvblk_change_mode(dev, writeback))
+		err = pvblk_stop_flushing(dev);
 	mutex_unlock(&dev->cache_mutex);
 	return err;
 }
 
 /**
  * pvblk_cache_save - remember the mode, as the device is going to be reset
- * @dev: the device; its cache_mutex is held
+ * @dev: the device
  *
  * Whether it is flushed does not tell: root may have turned flushes off.
  */
 void pvblk_cache_save(struct pvblk_dev *dev)
 {
-	lockdep_assert_held(&dev->cache_mutex);
+	mutex_lock(&dev->mode_mutex);
 	dev->cached = pvblk_cache_mode(dev->vdev);
+	mutex_unlock(&dev->mode_mutex);
 }
 
 /**
  * pvblk_cache_restore - have the mode from before a reset
- * @dev: the device; its queue is quiesced, and its cache_mutex held
+ * @dev: the device; its queue is quiesced, and nothing is in flight
  *
  * A device that caches although it was told not to is flushed from now on.
  */
 void pvblk_cache_restore(struct pvblk_dev *dev)
 {
-	lockdep_assert_held(&dev->cache_mutex);
+	bool cached = dev->cached;
+
+	mutex_lock(&dev->cache_mutex);
 	if (virtio_has_feature(dev->vdev, VIRTIO_BLK_F_CONFIG_WCE))
-		pvblk_tell_device(dev, dev->cached);
+		cached = pvblk_change_mode(dev, cached);
 	/* Without a freeze, which would wait for what is quiesced. */
-	if (pvblk_cache_mode(dev->vdev) && !pvblk_flushes(dev) &&
-	    pvblk_set_flushes(dev, true, false))
+	if (cached && !pvblk_flushes(dev) && pvblk_set_flushes(dev, true, false))
 		dev_err(&dev->vdev->dev, "the device's cache can no longer be flushed\n");
+	mutex_unlock(&dev->cache_mutex);
+}
+
+/**
+ * pvblk_cache_restart - have a mode in which what waits to be sent again is safe
+ * @dev: the device, reset; its queue is quiesced, and its mode_mutex held
+ *
+ * Flushes were taken from requests that came while the disk was not flushed.  So a device that
+ * caches may not have these, and to flush it from now on would not do.
+ *
+ * Return: 0, or -EIO if the device caches although the disk is not flushed.
+ */
+int pvblk_cache_restart(struct pvblk_dev *dev)
+{
+	bool flushes = pvblk_flushes(dev);
+
+	lockdep_assert_held(&dev->mode_mutex);
+	if (virtio_has_feature(dev->vdev, VIRTIO_BLK_F_CONFIG_WCE))
+		pvblk_tell_device(dev, dev->cached && flushes);
+	return pvblk_cache_mode(dev->vdev) && !flushes ? -EIO : 0;
 }

@@ -134,6 +134,7 @@ static void pvblk_free_disk(struct gendisk *disk)
 
 	pvblk_index_put(dev->index);
 	mutex_destroy(&dev->vdev_mutex);
+	mutex_destroy(&dev->mode_mutex);
 	mutex_destroy(&dev->cache_mutex);
 	kfree(dev->vqs);
 	kfree(dev);
@@ -235,6 +236,7 @@ int pvblk_disk_alloc(struct pvblk_dev *dev)
 	err = pvblk_read_limits(dev->vdev, pvblk_ring_size(dev), &lim);
 	if (err)
 		return err;
+	dev->cached = lim.features & BLK_FEAT_WRITE_CACHE;
 	disk = blk_mq_alloc_disk(&dev->tag_set, &lim, dev);
 	if (IS_ERR(disk))
 		return PTR_ERR(disk);

@@ -37,6 +37,9 @@ MODULE_PARM_DESC(poll_max_us, "Adaptive mode of new devices polls through waits 
 
 static enum virtio_poll_mode default_mode;
 
+/* For what requests wait for: it has a rescuer, and is not frozen before a suspend waits for it. */
+struct workqueue_struct *pvblk_wq;
+
 /*
  * One for each CPU, and those for IOPOLL besides.  If the device has fewer, the
  * others share what IOPOLL leaves, at least one.
@@ -114,10 +117,20 @@ static void pvblk_bear_stray_interrupts(struct virtio_device *vdev)
 		irq_set_status_flags(irq, IRQ_NO_DEBUG);
 }
 
-/* At probe and again after the device was reset (restore). */
+/*
+ * As the core has it by default, but for that the core takes the lock of CPU hotplug.  A CPU that
+ * goes offline holds that while it waits for requests, and they may wait for a restart.
+ */
+static void pvblk_one_set(struct irq_affinity *desc, unsigned int vectors)
+{
+	desc->nr_sets = 1;
+	desc->set_size[0] = vectors;
+}
+
+/* At probe and again after the device was reset. */
 static int pvblk_find_vqs(struct pvblk_dev *dev)
 {
-	struct irq_affinity desc = {};
+	struct irq_affinity desc = { .calc_sets = pvblk_one_set };
 	struct virtqueue_info *info;
 	struct virtqueue **vqs;
 	unsigned int i;
@@ -233,30 +246,31 @@ static void pvblk_release_rings(struct pvblk_dev *dev)
 
 /*
  * End what probe and restore began.  The reset comes before the rings go: until then
- * an interrupt may turn to them.
+ * an interrupt may turn to them.  Returns whether the device is there.
  */
-void pvblk_take_down(struct pvblk_dev *dev)
+bool pvblk_take_down(struct pvblk_dev *dev)
 {
 	/* There are none after a suspend, nor if it failed to come back from one. */
-	bool rings = dev->vqs[0].q.vq;
+	bool there, rings = dev->vqs[0].q.vq;
 	unsigned int i;
 
 	cancel_work_sync(&dev->fail_work);
 	if (rings)
-		pvblk_reset(dev->vdev);
+		there = pvblk_reset(dev->vdev);
 	else
-		pvblk_reset_bare(dev->vdev);
+		there = pvblk_reset_bare(dev->vdev);
 	pvblk_release_rings(dev);
 	if (rings)
 		dev->vdev->config->del_vqs(dev->vdev);
 	pvblk_cancel_reaps(dev);
 	for (i = 0; i < dev->nr_vqs; i++)
 		dev->vqs[i].q.vq = NULL;
+	return there;
 }
 
 /**
  * pvblk_bring_up - have a device that was reset take requests again
- * @dev: the device, with its features; its queue is quiesced, and its cache_mutex held
+ * @dev: the device, with its features; its queue is quiesced
  *
  * Return: 0, or -errno: then it has no rings.
  */
@@ -266,8 +280,12 @@ int pvblk_bring_up(struct pvblk_dev *dev)
 
 	if (err)
 		return err;
+	if (pvblk_ring_size(dev) < dev->ring_size) {
+		dev_err(&dev->vdev->dev, "the device's rings are smaller than before\n");
+		pvblk_take_down(dev);
+		return -EINVAL;
+	}
 	virtio_device_ready(dev->vdev);
-	pvblk_cache_restore(dev);
 	/* What changed while it was reset, nobody tells. */
 	schedule_work(&dev->config_work);
 	return 0;
@@ -278,6 +296,7 @@ static int pvblk_alloc_tags(struct pvblk_dev *dev)
 	struct blk_mq_tag_set *set = &dev->tag_set;
 	unsigned int depth = pvblk_ring_size(dev);
 
+	dev->ring_size = depth;
 	/* Without indirect descriptors a request takes at least two, mostly three. */
 	if (!virtio_has_feature(dev->vdev, VIRTIO_RING_F_INDIRECT_DESC)) {
 		if (depth < 3) {
@@ -334,6 +353,7 @@ static int pvblk_probe(struct virtio_device *vdev)
 		return -ENOMEM;
 	mutex_init(&dev->vdev_mutex);
 	mutex_init(&dev->cache_mutex);
+	mutex_init(&dev->mode_mutex);
 	INIT_WORK(&dev->config_work, pvblk_config_work);
 	INIT_WORK(&dev->fail_work, pvblk_fail_work);
 	INIT_WORK(&dev->restart_work, pvblk_restart_work);
@@ -355,9 +375,14 @@ static int pvblk_probe(struct virtio_device *vdev)
 	if (err)
 		goto free_vqs;
 	err = pvblk_make_disk(dev);
-	if (!err)
+	if (!err) {
+		/* virtio's core says that the driver is ready, which is not to fall into a restart. */
+		flush_work(&dev->restart_work);
 		return 0;
+	}
 
+	disable_work_sync(&dev->restart_work);
+	flush_work(&dev->config_work);
 	pvblk_take_down(dev);
 	/* Never added, so it does not call .free_disk. */
 	if (dev->disk)
@@ -391,7 +416,7 @@ static void pvblk_remove(struct virtio_device *vdev)
 	flush_work(&dev->config_work);
 	/* Pulled out: nothing will be answered. */
 	if (pvblk_device_broken(dev))
-		queue_work(system_long_wq, &dev->fail_work);
+		queue_work(pvblk_wq, &dev->fail_work);
 	/* Not resumed: what came since waits, and nothing will start it. */
 	if (dev->suspended) {
 		WRITE_ONCE(dev->dead, true);
@@ -465,9 +490,7 @@ static int pvblk_freeze(struct virtio_device *vdev)
 
 	disable_work_sync(&dev->restart_work);
 	flush_work(&dev->config_work);
-	mutex_lock(&dev->cache_mutex);
 	pvblk_cache_save(dev);
-	mutex_unlock(&dev->cache_mutex);
 	pvblk_take_down(dev);
 	dev->suspended = true;
 	return 0;
@@ -478,11 +501,10 @@ static int pvblk_restore(struct virtio_device *vdev)
 	struct pvblk_dev *dev = vdev->priv;
 	int err;
 
-	mutex_lock(&dev->cache_mutex);
 	err = pvblk_bring_up(dev);
-	mutex_unlock(&dev->cache_mutex);
-	/* There are no rings: let what waits fail, or nobody could remove it. */
-	if (err)
+	if (!err)
+		pvblk_cache_restore(dev);
+	else	/* There are no rings: let what waits fail, or nobody could remove it. */
 		WRITE_ONCE(dev->dead, true);
 	dev->suspended = false;
 	enable_work(&dev->restart_work);
@@ -526,9 +548,12 @@ static int __init pvblk_init(void)
 	}
 	default_mode = err;
 
+	pvblk_wq = alloc_workqueue("virtio_pvblk", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
+	if (!pvblk_wq)
+		return -ENOMEM;
 	err = pvblk_disk_module_init();
 	if (err)
-		return err;
+		goto destroy_wq;
 	err = register_virtio_driver(&pvblk_driver);
 	if (err)
 		goto exit_disk;
@@ -541,6 +566,8 @@ unregister:
 	unregister_virtio_driver(&pvblk_driver);
 exit_disk:
 	pvblk_disk_module_exit();
+destroy_wq:
+	destroy_workqueue(pvblk_wq);
 	return err;
 }
 
@@ -549,6 +576,7 @@ static void __exit pvblk_exit(void)
 	pvblk_claim_exit();
 	unregister_virtio_driver(&pvblk_driver);
 	pvblk_disk_module_exit();
+	destroy_workqueue(pvblk_wq);
 }
 
 module_init(pvblk_init);

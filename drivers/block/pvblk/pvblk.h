@@ -13,7 +13,11 @@
  *   in meanwhile (a tick) costs the host another exit to find the moment when
  *   it can be delivered.  Two queues share no lock.
  * dev->vdev_mutex: dev->vdev against removal, for openers that outlive it.
- * dev->cache_mutex: changes of the cache mode and of dev->cached, see cache.c.
+ * dev->cache_mutex: changes of the cache mode, one after the other; see cache.c.  Its holder
+ *   may wait for requests.
+ * dev->mode_mutex: what the device is told of its mode, and dev->cached.  Its holder waits for
+ *   no request, because a restart, which requests wait for, takes it.  Inside cache_mutex, and
+ *   outside the queue's limits lock.
  * dev->poll: no lock; read afresh for each wait and each poll.
  * dev->suspended: no lock; the tasks that could bind or unbind are frozen while the
  *   device is frozen and restored.
@@ -64,6 +68,7 @@ struct pvblk_vq {
 struct pvblk_dev {
 	struct mutex vdev_mutex;	/* see the top of this file */
 	struct mutex cache_mutex;
+	struct mutex mode_mutex;
 	struct virtio_device *vdev;	/* NULL once removed */
 	struct gendisk *disk;
 	struct blk_mq_tag_set tag_set;
@@ -72,9 +77,10 @@ struct pvblk_dev {
 	struct virtio_poll_settings poll;
 	bool removing;
 	bool suspended;			/* quiesced, and without rings */
-	bool cached;			/* the device's cache mode before that */
+	bool cached;			/* the cache mode that a reset device is to have */
 	bool dead;			/* every request fails from now on */
 
+	unsigned int ring_size;		/* what tags and limits were made for */
 	unsigned int nr_vqs;
 	unsigned int nr_queues[HCTX_MAX_TYPES];
 	struct pvblk_vq *vqs;
@@ -117,11 +123,12 @@ static inline struct pvblk_vq *pvblk_hctx_vq(struct blk_mq_hw_ctx *hctx)
 
 /* main.c */
 extern struct virtio_driver pvblk_driver;
+extern struct workqueue_struct *pvblk_wq;
 bool pvblk_reset(struct virtio_device *vdev);
 bool pvblk_reset_bare(struct virtio_device *vdev);
 unsigned int pvblk_ring_size(struct pvblk_dev *dev);
 int pvblk_bring_up(struct pvblk_dev *dev);
-void pvblk_take_down(struct pvblk_dev *dev);
+bool pvblk_take_down(struct pvblk_dev *dev);
 
 /* claim.c: which devices are ours */
 extern struct virtio_device_id pvblk_id_table[];
@@ -145,6 +152,7 @@ bool pvblk_cache_mode(struct virtio_device *vdev);
 int pvblk_cache_set(struct pvblk_dev *dev, bool writeback);
 void pvblk_cache_save(struct pvblk_dev *dev);
 void pvblk_cache_restore(struct pvblk_dev *dev);
+int pvblk_cache_restart(struct pvblk_dev *dev);
 
 /* limits.c */
 int pvblk_read_limits(struct virtio_device *vdev, unsigned int ring_size,

@@ -232,7 +232,7 @@ struct io_comp_batch *pvblk_queue_restart(struct pvblk_vq *vq, struct io_comp_ba
 static void pvblk_fail_all(struct pvblk_dev *dev)
 {
 	if (!READ_ONCE(dev->dead))
-		queue_work(system_long_wq, &dev->fail_work);
+		queue_work(pvblk_wq, &dev->fail_work);
 }
 
 /*
@@ -429,7 +429,7 @@ static enum blk_eh_timer_return pvblk_timeout(struct request *req)
 		return BLK_EH_RESET_TIMER;
 	}
 	if (!READ_ONCE(dev->removing) && pvblk_has_stopped(dev->vdev)) {
-		queue_work(system_long_wq, &dev->restart_work);
+		queue_work(pvblk_wq, &dev->restart_work);
 		return BLK_EH_RESET_TIMER;
 	}
 	dev_warn_ratelimited(&dev->vdev->dev, "queue %u: request %d not answered, still waiting\n",

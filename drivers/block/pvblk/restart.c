@@ -19,16 +19,21 @@
  * - No request comes, because the queue is quiesced, and none is in flight, so no poller and no
  *   caller of bio_poll() turns to a ring.
  * - No timeout comes: the requests are given back before, so a later one finds none in flight,
- *   and blk_sync_queue() waits for one that is at work.
- * - The cache mode stays, because cache_mutex is held: a mode that is set meanwhile would be
- *   lost, and the disk would not be flushed.  Who changes it may wait for requests, and so it is
- *   only tried for; the next late request tries again.
- * - The device stays: removal and suspend turn the work off, and wait for it, before they
- *   take the rings down.
+ *   and flush_work() waits for one that is at work.
+ * - The cache mode stays, because mode_mutex is held: a device that is told meanwhile would
+ *   forget it.  See pvblk_cache_restart() for what it has afterwards.
+ * - The device stays: removal, suspend and a probe that fails turn the work off, and wait for it,
+ *   before they take the rings down.
+ *
+ * Everything may wait for a disk that is being restarted: memory that is reclaimed, a CPU that
+ * goes offline, and who changes limits or the cache mode and waits for requests.  So no memory is
+ * allocated by way of I/O here, the workqueue has a rescuer, and none of the locks of these is
+ * taken: cpu_hotplug_lock (pvblk_one_set()), the queue's limits lock, cache_mutex.
  */
 #include "pvblk.h"
 
 #include <linux/pci.h>
+#include <linux/sched/mm.h>
 #include <linux/virtio_renegotiate.h>
 
 static bool pvblk_is_bus_master(struct virtio_device *vdev)
@@ -71,6 +76,8 @@ static void pvblk_take_back(struct pvblk_vq *vq, struct rq_list *again)
 		vq->q.inflight--;
 		vq->stats.restarted++;
 	}
+	/* The policy is not to learn how long this took. */
+	vq->q.wait_start = 0;
 	pvblk_queue_restart(vq, NULL);
 	spin_unlock(&vq->q.lock);
 	pvblk_finish(&done);
@@ -88,26 +95,39 @@ static void pvblk_send_later(struct rq_list *again)
 	}
 }
 
+/* It has no rings; its queue is quiesced. */
+static int pvblk_start_anew(struct pvblk_dev *dev)
+{
+	int err = virtio_renegotiate(dev->vdev);
+
+	if (!err)
+		err = pvblk_bring_up(dev);
+	if (!err) {
+		err = pvblk_cache_restart(dev);
+		if (err)
+			pvblk_take_down(dev);
+	}
+	return err;
+}
+
 static void pvblk_restart(struct pvblk_dev *dev)
 {
 	struct request_queue *q = dev->disk->queue;
 	struct rq_list again = {};
 	unsigned int i;
+	bool there;
 	int err;
 
 	dev_warn(&dev->vdev->dev, "the device has stopped: reset it, and send its requests again\n");
 	blk_mq_quiesce_queue(q);
-	pvblk_cache_save(dev);
-	pvblk_reset(dev->vdev);
+	there = pvblk_reset(dev->vdev);
 	for (i = 0; i < dev->nr_vqs; i++)
 		pvblk_take_back(&dev->vqs[i], &again);
 	pvblk_send_later(&again);
-	/* Before the rings go, and after nothing is in flight for which a timer could be set. */
-	blk_sync_queue(q);
-	pvblk_take_down(dev);
-	err = virtio_renegotiate(dev->vdev);
-	if (!err)
-		err = pvblk_bring_up(dev);
+	flush_work(&q->timeout_work);
+	/* One that was gone for a moment has lost its bus mastering, see pvblk_reset(). */
+	there &= pvblk_take_down(dev);
+	err = there ? pvblk_start_anew(dev) : -ENODEV;
 	if (err) {
 		dev_err(&dev->vdev->dev, "the device cannot be restarted: error %d\n", err);
 		WRITE_ONCE(dev->dead, true);
@@ -121,9 +141,13 @@ void pvblk_restart_work(struct work_struct *work)
 {
 	struct pvblk_dev *dev = container_of(work, struct pvblk_dev, restart_work);
 
-	if (READ_ONCE(dev->dead) || !pvblk_has_stopped(dev->vdev) ||
-	    !mutex_trylock(&dev->cache_mutex))
+	unsigned int noio;
+
+	if (READ_ONCE(dev->dead) || !pvblk_has_stopped(dev->vdev))
 		return;
+	noio = memalloc_noio_save();
+	mutex_lock(&dev->mode_mutex);
 	pvblk_restart(dev);
-	mutex_unlock(&dev->cache_mutex);
+	mutex_unlock(&dev->mode_mutex);
+	memalloc_noio_restore(noio);
 }

@@ -145,12 +145,32 @@ class Life(GuestCase):
         self.assertEqual(self.sh(f"cat /sys/block/{disk}/cache_type"), "write through")
         self.verify(disk, "--iodepth=8", "1M")
 
-    def stopped_under_io(self, disk):
+    def test_who_waits_for_requests_does_not_hold_up_a_restart(self):
+        """A CPU that goes offline, and new limits, wait for what only a restart answers."""
+        disk = self.take("vda")
+        self.sh(f"echo 500 >/sys/block/{disk}/queue/io_timeout")
+        cpu = "/sys/devices/system/cpu/cpu1/online"
+        self.addCleanup(self.sh, f"echo 1 >{cpu}")
+        for path, word in (
+            (cpu, "0"),
+            (f"/sys/block/{disk}/cache_type", "write through"),
+            (f"/sys/block/{disk}/queue/max_sectors_kb", "128"),
+        ):
+            with self.subTest(path):
+                self.stopped_under_io(disk, f"echo {word} >{path}")
+                self.sh("until [ -s /tmp/waited ]; do sleep 0.1; done")
+                self.assertEqual(self.sh("cat /tmp/waited"), "0")
+
+    def stopped_under_io(self, disk, beside="true"):
         """All of it is written and read again, without an error."""
         before = self.counters(disk)["restarted"]
         with self.io_beside(disk, "--rw=randwrite --verify=crc32c --verify_async=0") as io:
             self.bus_master(disk, False)
             self.wait_unanswered(disk)
+            self.sh(
+                "rm -f /tmp/waited; "
+                f"(sh -c '{beside}'; echo $? >/tmp/waited) >/dev/null 2>&1 </dev/null & sleep 0.5"
+            )
             self.bus_master(disk, True)
             io.wait_for(io.done() + 200)
         self.assertEqual(io.err, 0)
