@@ -376,7 +376,7 @@ static int pvblk_probe(struct virtio_device *vdev)
 		goto free_vqs;
 	err = pvblk_make_disk(dev);
 	if (!err) {
-		/* virtio's core says that the driver is ready, which is not to fall into a restart. */
+		/* virtio's core sets DRIVER_OK next, which is not to fall into a restart. */
 		flush_work(&dev->restart_work);
 		return 0;
 	}

@@ -68,7 +68,7 @@ struct pvblk_vq {
 struct pvblk_dev {
 	struct mutex vdev_mutex;	/* see the top of this file */
 	struct mutex cache_mutex;
-	struct mutex mode_mutex;
+	struct mutex mode_mutex;	/* these two as well */
 	struct virtio_device *vdev;	/* NULL once removed */
 	struct gendisk *disk;
 	struct blk_mq_tag_set tag_set;

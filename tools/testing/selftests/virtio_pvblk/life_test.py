@@ -128,7 +128,9 @@ class Life(GuestCase):
     def bus_master(self, disk, on):
         """Let its device reach memory, or not, as setpci does."""
         config = f"/sys/block/{disk}/device/../config"
-        byte = int(self.sh(f"dd if={config} bs=1 skip=4 count=1 2>/dev/null | hexdump -ve '1/1 \"%u\"'"))
+        byte = int(
+            self.sh(f"dd if={config} bs=1 skip=4 count=1 2>/dev/null | hexdump -ve '1/1 \"%u\"'")
+        )
         byte = byte | 4 if on else byte & ~4
         self.sh(f"printf '\\{byte:03o}' | dd of={config} bs=1 seek=4 conv=notrunc 2>/dev/null")
 
