@@ -122,21 +122,11 @@ int pvblk_cache_set(struct pvblk_dev *dev, bool writeback)
 }
 
 /**
- * pvblk_cache_save - remember the mode, as the device is going to be reset
- * @dev: the device
- *
- * Whether it is flushed does not tell: root may have turned flushes off.
- */
-void pvblk_cache_save(struct pvblk_dev *dev)
-{
-	mutex_lock(&dev->mode_mutex);
-	dev->cached = pvblk_cache_mode(dev->vdev);
-	mutex_unlock(&dev->mode_mutex);
-}
-
-/**
  * pvblk_cache_restore - have the mode from before a reset
  * @dev: the device; its queue is quiesced, and nothing is in flight
+ *
+ * That is the mode that the device was told last.  What it says itself does not count: it may
+ * have stopped before, and have forgotten it.
  *
  * A device that caches although it was told not to is flushed from now on.
  */

@@ -376,7 +376,8 @@ static int pvblk_probe(struct virtio_device *vdev)
 		goto free_vqs;
 	err = pvblk_make_disk(dev);
 	if (!err) {
-		/* virtio's core sets DRIVER_OK next, which is not to fall into a restart. */
+		/* virtio's core sets DRIVER_OK next, which is not to hide that it has stopped. */
+		queue_work(pvblk_wq, &dev->restart_work);
 		flush_work(&dev->restart_work);
 		return 0;
 	}
@@ -490,7 +491,6 @@ static int pvblk_freeze(struct virtio_device *vdev)
 
 	disable_work_sync(&dev->restart_work);
 	flush_work(&dev->config_work);
-	pvblk_cache_save(dev);
 	pvblk_take_down(dev);
 	dev->suspended = true;
 	return 0;

@@ -150,7 +150,6 @@ void pvblk_disk_module_exit(void);
 /* cache.c: the device's write cache */
 bool pvblk_cache_mode(struct virtio_device *vdev);
 int pvblk_cache_set(struct pvblk_dev *dev, bool writeback);
-void pvblk_cache_save(struct pvblk_dev *dev);
 void pvblk_cache_restore(struct pvblk_dev *dev);
 int pvblk_cache_restart(struct pvblk_dev *dev);
 
