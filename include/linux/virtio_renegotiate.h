@@ -12,7 +12,7 @@
  *
  * As the core does before it probes.  The features stay what they were.
  *
- * Return: 0, or -EIO if the device does not take them any more.
+ * Return: 0, -EIO if the device refuses the features, or the error of finalize_features().
  */
 static inline int virtio_renegotiate(struct virtio_device *vdev)
 {

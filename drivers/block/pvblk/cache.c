@@ -147,8 +147,8 @@ void pvblk_cache_restore(struct pvblk_dev *dev)
  * pvblk_cache_restart - have a mode in which what waits to be sent again is safe
  * @dev: the device, reset; its queue is quiesced, and its mode_mutex held
  *
- * Flushes were taken from requests that came while the disk was not flushed.  So a device that
- * caches may not have these, and to flush it from now on would not do.
+ * The block layer dropped the flushes of requests that arrived while flushing was off.  A device
+ * with a write cache must not get these requests, and to turn flushing on now would be too late.
  *
  * Return: 0, or -EIO if the device caches although the disk is not flushed.
  */

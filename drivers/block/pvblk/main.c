@@ -118,8 +118,9 @@ static void pvblk_bear_stray_interrupts(struct virtio_device *vdev)
 }
 
 /*
- * As the core has it by default, but for that the core takes the lock of CPU hotplug.  A CPU that
- * goes offline holds that while it waits for requests, and they may wait for a restart.
+ * One set of vectors, like the core's default.  Without this callback the core takes
+ * cpu_hotplug_lock.  A CPU that goes offline holds that lock while it waits for requests, which
+ * may wait for a restart.
  */
 static void pvblk_one_set(struct irq_affinity *desc, unsigned int vectors)
 {
@@ -376,7 +377,7 @@ static int pvblk_probe(struct virtio_device *vdev)
 		goto free_vqs;
 	err = pvblk_make_disk(dev);
 	if (!err) {
-		/* virtio's core sets DRIVER_OK next, which is not to hide that it has stopped. */
+		/* The core sets DRIVER_OK next, which would hide that the device has stopped. */
 		queue_work(pvblk_wq, &dev->restart_work);
 		flush_work(&dev->restart_work);
 		return 0;

@@ -401,13 +401,14 @@ static bool pvblk_is_given_up(struct pvblk_dev *dev, struct pvblk_req *r)
 }
 
 /*
- * A request is late.  virtio-blk cannot abort one, and the device owns its
- * buffers until it answers or is reset.  So: poll, remind the device (a kick may
- * have been lost), and wait on, as virtio_blk does.  Only when the device is known
- * to be gone, or is silent and being removed, which would otherwise hang, are
- * requests failed: by resetting it.  Where others look at the ring, they have seen
- * already that it is broken.  A device that is only slow is left alone, as its
- * removal writes out what is cached.
+ * A request is late.  virtio-blk cannot abort one, and the device owns the buffers until it
+ * answers or is reset.  So the driver polls, kicks again because a kick may have been lost, and
+ * waits on, as virtio_blk does.  It resets the device in these cases only:
+ * - The ring is broken.  Pollers and interrupts see that earlier, in pvblk_collect(); this
+ *   catches a ring that nothing looks at.
+ * - The device is being removed and is silent, because removal would hang.
+ * - The device has stopped: it is started anew, see restart.c.
+ * A slow device is left alone, because its removal writes out what is cached.
  */
 static enum blk_eh_timer_return pvblk_timeout(struct request *req)
 {
@@ -452,7 +453,7 @@ void pvblk_fail_work(struct work_struct *work)
 	struct pvblk_req *r;
 	unsigned int i;
 
-	dev_err(&dev->vdev->dev, "device is gone or silent, failing its requests\n");
+	dev_err(&dev->vdev->dev, "the device is gone or silent, or its ring is broken: its requests fail\n");
 	WRITE_ONCE(dev->dead, true);
 	blk_mq_quiesce_queue(q);
 	pvblk_reset(dev->vdev);

@@ -4,31 +4,31 @@
  *
  * The rule
  * --------
- * A device that is there, but without DRIVER_OK in its status or with NEEDS_RESET, has stopped:
- * it forgot its rings, and what it has of requests is never answered.  A device does that if its
- * bus mastering was taken away for a while, or if it found an error of its own.  The status is
- * read when a request is late, so a device that is only slow is never taken for one that stopped,
- * and one that stops again and again is started once in io_timeout at most.
+ * A device has stopped if its status lacks DRIVER_OK or has NEEDS_RESET.  It has forgotten its
+ * rings, and never answers the requests that it had.  That happens when its bus mastering is
+ * taken away for a while, or when it finds an error of its own.  The driver reads the status when
+ * a request is late.  So a slow device is never restarted, and a device that keeps stopping is
+ * restarted at most once in io_timeout.
  *
- * Such a device is reset, has its rings set up anew, and each request that it left unanswered is
- * given back to the block layer, which sends it again.  After the reset the device does nothing
- * any more of what it had, so no old write comes after a new one.  A write that it had done before
- * is done twice; nobody can have written the same place meanwhile, because its end was not told.
+ * The driver resets the device, sets up its rings, and gives the unanswered requests back to the
+ * block layer, which sends them again.  A reset device does not touch old requests any more, so no
+ * old write lands after a new one.  The device may carry out a write twice.  That is harmless:
+ * its submitter has not seen it end, so it has not written the same place again.
  *
- * While it has no rings:
- * - No request comes, because the queue is quiesced, and none is in flight, so no poller and no
- *   caller of bio_poll() turns to a ring.
- * - No timeout comes: the requests are given back before, so a later one finds none in flight,
- *   and flush_work() waits for one that is at work.
- * - The cache mode stays, because mode_mutex is held: a device that is told meanwhile would
- *   forget it.  See pvblk_cache_restart() for what it has afterwards.
- * - The device stays: removal, suspend and a probe that fails turn the work off, and wait for it,
- *   before they take the rings down.
+ * While the device has no rings:
+ * - No request arrives, because the queue is quiesced.  None is in flight, so neither a poller
+ *   nor bio_poll() looks at a ring.
+ * - No timeout handler looks at a ring: flush_work() waits for a running one, and a later one
+ *   finds no request in flight.
+ * - Nothing changes the cache mode, because the restart holds mode_mutex; the device would
+ *   forget the change.  pvblk_cache_restart() sets the mode afterwards.
+ * - Removal, suspend and a failing probe do not take the rings down, because they disable the
+ *   work and wait for it first.
  *
- * Everything may wait for a disk that is being restarted: memory that is reclaimed, a CPU that
- * goes offline, and who changes limits or the cache mode and waits for requests.  So no memory is
- * allocated by way of I/O here, the workqueue has a rescuer, and none of the locks of these is
- * taken: cpu_hotplug_lock (pvblk_one_set()), the queue's limits lock, cache_mutex.
+ * Memory reclaim, CPU hotplug and changes of limits or cache mode may all wait for requests of
+ * this disk, and so for the restart.  Therefore it allocates without I/O, its workqueue has a
+ * rescuer, and it never takes cpu_hotplug_lock (see pvblk_one_set()), the limits lock or
+ * cache_mutex.
  */
 #include "pvblk.h"
 
@@ -84,7 +84,7 @@ static void pvblk_take_back(struct pvblk_vq *vq, struct rq_list *again)
 	local_bh_enable();
 }
 
-/* They are not in flight after that; they are sent once the queue is not quiesced. */
+/* No longer in flight after this; the block layer sends them when the queue is unquiesced. */
 static void pvblk_send_later(struct rq_list *again)
 {
 	struct request *req;
@@ -125,7 +125,7 @@ static void pvblk_restart(struct pvblk_dev *dev)
 		pvblk_take_back(&dev->vqs[i], &again);
 	pvblk_send_later(&again);
 	flush_work(&q->timeout_work);
-	/* One that was gone for a moment has lost its bus mastering, see pvblk_reset(). */
+	/* pvblk_reset() has taken bus mastering from a device that was gone for a moment. */
 	there &= pvblk_take_down(dev);
 	err = there ? pvblk_start_anew(dev) : -ENODEV;
 	if (err) {
