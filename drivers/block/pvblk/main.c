@@ -245,9 +245,13 @@ static void pvblk_release_rings(struct pvblk_dev *dev)
 		virtio_poll_release(&dev->vqs[i].q);
 }
 
-/*
- * End what probe and restore began.  The reset comes before the rings go: until then
- * an interrupt may turn to them.  Returns whether the device is there.
+/**
+ * pvblk_take_down - end what probe and restore began
+ * @dev: the device; nothing is in flight, and no request can come
+ *
+ * The reset comes before the rings go: until then an interrupt may turn to them.
+ *
+ * Return: whether the device is there.
  */
 bool pvblk_take_down(struct pvblk_dev *dev)
 {
@@ -287,7 +291,7 @@ int pvblk_bring_up(struct pvblk_dev *dev)
 		return -EINVAL;
 	}
 	virtio_device_ready(dev->vdev);
-	/* What changed while it was reset, nobody tells. */
+	/* The configuration may have changed during the reset, without an interrupt. */
 	schedule_work(&dev->config_work);
 	return 0;
 }
@@ -505,7 +509,7 @@ static int pvblk_restore(struct virtio_device *vdev)
 	err = pvblk_bring_up(dev);
 	if (!err)
 		pvblk_cache_restore(dev);
-	else	/* There are no rings: let what waits fail, or nobody could remove it. */
+	else	/* Without rings the device answers nothing, and removal would wait for it. */
 		WRITE_ONCE(dev->dead, true);
 	dev->suspended = false;
 	enable_work(&dev->restart_work);

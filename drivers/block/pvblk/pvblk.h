@@ -170,9 +170,7 @@ extern const struct virtio_poll_ops pvblk_poll_ops;
 void pvblk_vq_callback(struct virtqueue *virtqueue);
 void pvblk_reap_work(struct work_struct *work);
 int pvblk_iopoll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *iob);
-unsigned int pvblk_queue_collect(struct pvblk_vq *vq, struct rq_list *done);
-struct io_comp_batch *pvblk_queue_restart(struct pvblk_vq *vq, struct io_comp_batch *iob);
-void pvblk_finish(struct pvblk_done *done);
+void pvblk_take_back(struct pvblk_vq *vq, struct rq_list *left, u64 *counter);
 void pvblk_fail_work(struct work_struct *work);
 
 /* restart.c: a device that has stopped */

@@ -190,7 +190,7 @@ static void pvblk_queue_rqs(struct rq_list *rqlist)
 }
 
 /* The ring bounds how many there can be; with nothing in flight there may be no ring. */
-unsigned int pvblk_queue_collect(struct pvblk_vq *vq, struct rq_list *done)
+static unsigned int pvblk_queue_collect(struct pvblk_vq *vq, struct rq_list *done)
 {
 	unsigned int len, n = 0;
 	struct pvblk_req *r;
@@ -219,7 +219,7 @@ unsigned int pvblk_queue_collect(struct pvblk_vq *vq, struct rq_list *done)
  * that come in while the bit is set, as its owner may be late: another dispatcher
  * may have gone on with what the first start found.
  */
-struct io_comp_batch *pvblk_queue_restart(struct pvblk_vq *vq, struct io_comp_batch *iob)
+static struct io_comp_batch *pvblk_queue_restart(struct pvblk_vq *vq, struct io_comp_batch *iob)
 {
 	if (likely(!vq->stopped))
 		return test_bit(BLK_MQ_S_SCHED_RESTART, &vq->hctx->state) ? NULL : iob;
@@ -260,7 +260,7 @@ static unsigned int pvblk_collect(struct pvblk_vq *vq, struct pvblk_done *done, 
  * Complete what pvblk_collect() found, without the queue's lock.  If it found nothing, the
  * queue may be gone.
  */
-void pvblk_finish(struct pvblk_done *done)
+static void pvblk_finish(struct pvblk_done *done)
 {
 	pvblk_complete_list(&done->list, done->batch);
 	if (done->own.complete)
@@ -440,42 +440,68 @@ static enum blk_eh_timer_return pvblk_timeout(struct request *req)
 	return BLK_EH_RESET_TIMER;
 }
 
+/**
+ * pvblk_take_back - empty the ring of a device that was reset
+ * @vq: the queue; no request can come
+ * @left: takes the requests that the device left unanswered
+ * @counter: the statistic of the queue that counts these
+ *
+ * Requests that the device answered before the reset end as it says, unless the ring is broken.
+ */
+void pvblk_take_back(struct pvblk_vq *vq, struct rq_list *left, u64 *counter)
+{
+	struct pvblk_done done = {};
+	struct pvblk_req *r;
+
+	local_bh_disable();
+	spin_lock(&vq->q.lock);
+	pvblk_queue_collect(vq, &done.list);
+	while ((r = virtqueue_detach_unused_buf(vq->q.vq))) {
+		rq_list_add_tail(left, blk_mq_rq_from_pdu(r));
+		vq->q.inflight--;
+		++*counter;
+	}
+	/* The policy is not to learn how long this took. */
+	vq->q.wait_start = 0;
+	pvblk_queue_restart(vq, NULL);
+	spin_unlock(&vq->q.lock);
+	pvblk_finish(&done);
+	local_bh_enable();
+}
+
+static void pvblk_fail_queue(struct pvblk_vq *vq)
+{
+	struct rq_list left = {};
+	struct request *req;
+
+	pvblk_take_back(vq, &left, &vq->stats.completed);
+	/* The device may have written a status without giving the request back. */
+	rq_list_for_each(&left, req) {
+		struct pvblk_req *r = blk_mq_rq_to_pdu(req);
+
+		r->status = VIRTIO_BLK_S_IOERR;
+	}
+	local_bh_disable();
+	pvblk_complete_list(&left, NULL);
+	local_bh_enable();
+}
+
 /*
- * The device will not answer: take everything back from it.  After the reset it
- * owns no buffer any more.  Requests that it answered before, which nothing has read
- * from the ring yet, end as it says, unless the ring is broken.  It stays reset; a new
- * probe brings it up again.
+ * The device will not answer: take everything back from it.  After the reset it owns no buffer
+ * any more.  It stays reset; a new probe brings it up again.
  */
 void pvblk_fail_work(struct work_struct *work)
 {
 	struct pvblk_dev *dev = container_of(work, struct pvblk_dev, fail_work);
 	struct request_queue *q = dev->disk->queue;
-	struct pvblk_req *r;
 	unsigned int i;
 
 	dev_err(&dev->vdev->dev, "the device is gone or silent, or its ring is broken: its requests fail\n");
 	WRITE_ONCE(dev->dead, true);
 	blk_mq_quiesce_queue(q);
 	pvblk_reset(dev->vdev);
-
-	for (i = 0; i < dev->nr_vqs; i++) {
-		struct pvblk_vq *vq = &dev->vqs[i];
-		struct pvblk_done done = {};
-
-		local_bh_disable();
-		spin_lock(&vq->q.lock);
-		pvblk_queue_collect(vq, &done.list);
-		while ((r = virtqueue_detach_unused_buf(vq->q.vq))) {
-			r->status = VIRTIO_BLK_S_IOERR;
-			rq_list_add_tail(&done.list, blk_mq_rq_from_pdu(r));
-			vq->q.inflight--;
-			vq->stats.completed++;
-		}
-		pvblk_queue_restart(vq, NULL);
-		spin_unlock(&vq->q.lock);
-		pvblk_finish(&done);
-		local_bh_enable();
-	}
+	for (i = 0; i < dev->nr_vqs; i++)
+		pvblk_fail_queue(&dev->vqs[i]);
 	blk_mq_unquiesce_queue(q);
 }
 

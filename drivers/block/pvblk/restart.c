@@ -62,28 +62,6 @@ bool pvblk_has_stopped(struct virtio_device *vdev)
 	       (!(status & VIRTIO_CONFIG_S_DRIVER_OK) || status & VIRTIO_CONFIG_S_NEEDS_RESET);
 }
 
-/* The device was reset: requests that it answered before end, the others go to AGAIN. */
-static void pvblk_take_back(struct pvblk_vq *vq, struct rq_list *again)
-{
-	struct pvblk_done done = {};
-	struct pvblk_req *r;
-
-	local_bh_disable();
-	spin_lock(&vq->q.lock);
-	pvblk_queue_collect(vq, &done.list);
-	while ((r = virtqueue_detach_unused_buf(vq->q.vq))) {
-		rq_list_add_tail(again, blk_mq_rq_from_pdu(r));
-		vq->q.inflight--;
-		vq->stats.restarted++;
-	}
-	/* The policy is not to learn how long this took. */
-	vq->q.wait_start = 0;
-	pvblk_queue_restart(vq, NULL);
-	spin_unlock(&vq->q.lock);
-	pvblk_finish(&done);
-	local_bh_enable();
-}
-
 /* No longer in flight after this; the block layer sends them when the queue is unquiesced. */
 static void pvblk_send_later(struct rq_list *again)
 {
@@ -122,7 +100,7 @@ static void pvblk_restart(struct pvblk_dev *dev)
 	blk_mq_quiesce_queue(q);
 	there = pvblk_reset(dev->vdev);
 	for (i = 0; i < dev->nr_vqs; i++)
-		pvblk_take_back(&dev->vqs[i], &again);
+		pvblk_take_back(&dev->vqs[i], &again, &dev->vqs[i].stats.restarted);
 	pvblk_send_later(&again);
 	flush_work(&q->timeout_work);
 	/* pvblk_reset() has taken bus mastering from a device that was gone for a moment. */

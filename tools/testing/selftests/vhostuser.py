@@ -34,6 +34,16 @@ def index_of(place):
     return memoryview(area).cast("H"), at // 2 + 1
 
 
+def lie_of(changes):
+    """A function that gives these values to fields of an answer."""
+
+    def lie(answer):
+        for name, value in changes.items():
+            setattr(answer, name, value)
+
+    return lie
+
+
 class Ring:
     """A virtqueue as the device has it; `at` turns an address of QEMU's into a place."""
 
@@ -41,6 +51,12 @@ class Ring:
         self.kick = self.call = None
         self.size = self.seen = self.used = 0
         self.addresses = None
+
+    def take(self, name, fd):
+        """Have FD, or None, as the eventfd NAME; the one before it is closed."""
+        if getattr(self, name) is not None:
+            os.close(getattr(self, name))
+        setattr(self, name, fd)
 
     def attach(self, at):
         desc, used, avail = (at(a) for a in self.addresses)
@@ -125,7 +141,7 @@ class Backend(threading.Thread):
     # vhost-user
 
     def message(self):
-        data, fds = b"", array.array("i")
+        fds = array.array("i")
         data, extra, _, _ = self.peer.recvmsg(12, socket.CMSG_SPACE(8 * 4))
         if len(data) < 12:
             raise ConnectionError
@@ -167,13 +183,13 @@ class Backend(threading.Thread):
         elif kind == SET_VRING_BASE:
             ring.seen = ring.used = number
         elif kind == GET_VRING_BASE:
-            ring.kick = None
+            ring.take("kick", None)
             return struct.pack("<2I", index, ring.seen)
         elif kind == SET_VRING_CALL:
-            ring.call = fds[0] if fds else None
+            ring.take("call", fds[0] if fds else None)
         elif kind == SET_VRING_KICK:
             ring.attach(self.memory.of_user)
-            ring.kick = fds[0]
+            ring.take("kick", fds[0])
         return None
 
     # the ring

@@ -5,6 +5,7 @@
 from pvfs import TAG, PvfsCase
 from pvlab import ktap
 from server import DATA, Liar
+from vhostuser import lie_of
 
 BAD_REPLIES = {
     "another request's number": {"unique": 2},
@@ -29,14 +30,6 @@ BROKEN_RINGS = {
     "each entry twice": {"times": 2},
     "the ring's whole index": {"times": 5000},
 }
-
-
-def lie_of(changes):
-    def lie(reply):
-        for name, value in changes.items():
-            setattr(reply, name, value)
-
-    return lie
 
 
 class Hostile(PvfsCase):

@@ -8,6 +8,7 @@ import os
 from pvblk import DEBUG, DRIVER, PATIENCE, Disk, GuestCase
 from pvlab import ktap
 from server import DISK_BYTES, S_IOERR, S_UNSUPP, SERIAL, Liar
+from vhostuser import lie_of
 
 LIMIT_MS = 500  # what a request may take before the driver looks after it
 NEVER_MS = 3600000  # a driver that sees a broken ring does not wait for that look
@@ -44,14 +45,6 @@ BROKEN_RINGS = {
     "an index that jumps far": {"jump": 5000},
     "an index that goes back": {"jump": -2},
 }
-
-
-def lie_of(changes):
-    def lie(answer):
-        for name, value in changes.items():
-            setattr(answer, name, value)
-
-    return lie
 
 
 class Hostile(GuestCase):
