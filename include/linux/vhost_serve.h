@@ -147,6 +147,8 @@ enum vserve_malformed {
 
 /* vserve_ops.flags: work() has the owner's mm in use */
 #define VSERVE_WORK_MM		BIT(0)
+/* What the device serves does not depend on its owner, so another one can go on with it. */
+#define VSERVE_KEEPS		BIT(1)
 
 /**
  * struct vserve_ops - what a device makes of a ring
@@ -156,7 +158,7 @@ enum vserve_malformed {
  * @vring_size: likewise with struct vserve_vring
  * @req_size: likewise with struct vserve_req
  * @max_workers: requests of one device that are in work() at a time
- * @flags: VSERVE_WORK_MM
+ * @flags: VSERVE_WORK_MM, VSERVE_KEEPS
  * @tolerated: features that are accepted even where they are not offered
  *
  * Of the device.  All but @ioctl_unlocked run under its mutex (vdev.mutex), or

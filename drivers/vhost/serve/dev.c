@@ -232,26 +232,32 @@ static long vserve_stop(struct vserve_dev *dev, unsigned long index)
 	return vring ? vserve_vring_stop(vring) : 0;
 }
 
-/* Back to just opened: what belongs to the owner goes with it.  All vrings are stopped. */
-static void vserve_forget(struct vserve_dev *dev)
+/*
+ * Lets go of what belongs to the owner.  All vrings are stopped.  With @keep the device keeps what
+ * it serves, for the next owner.
+ */
+static void vserve_forget(struct vserve_dev *dev, bool keep)
 {
 	unsigned int i;
 
 	for (i = 0; i < dev->vdev.nvqs; i++)
 		vserve_vring_drop_poller(dev->vrings[i]);
-	/* Its workers may hold what forget() lets go of. */
+	/* Its workers may hold what forget() lets go of, and they have the owner's cgroups. */
 	flush_workqueue(dev->wq);
 	flush_workqueue(dev->end_wq);
-	if (dev->ops->forget)
+	if (dev->ops->forget && !keep)
 		dev->ops->forget(dev);
 	vserve_put_cgroups(dev);
 }
 
-static long vserve_reset_owner(struct vserve_dev *dev)
+/* VHOST_RESET_OWNER, and with @keep VHOST_SERVE_HAND_OVER */
+static long vserve_reset_owner(struct vserve_dev *dev, bool keep)
 {
 	struct vhost_iotlb *umem;
 	long r;
 
+	if (keep && !(dev->ops->flags & VSERVE_KEEPS))
+		return -EOPNOTSUPP;
 	r = vhost_dev_check_owner(&dev->vdev);
 	if (r)
 		return r;
@@ -261,7 +267,7 @@ static long vserve_reset_owner(struct vserve_dev *dev)
 	umem = vhost_dev_reset_owner_prepare();
 	if (!umem)
 		return -ENOMEM;
-	vserve_forget(dev);
+	vserve_forget(dev, keep);
 	vhost_dev_stop(&dev->vdev);
 	vhost_dev_reset_owner(&dev->vdev, umem);
 	dev->features = 0;
@@ -343,6 +349,8 @@ static long vserve_shared_ioctl(struct vserve_dev *dev, unsigned int cmd,
 		return vserve_start(dev, arg);
 	case VHOST_SERVE_STOP:
 		return vserve_stop(dev, arg);
+	case VHOST_SERVE_HAND_OVER:
+		return vserve_reset_owner(dev, true);
 	default:
 		return -ENOTTY;
 	}
@@ -362,7 +370,7 @@ static long vserve_ioctl_locked(struct vserve_dev *dev, unsigned int cmd,
 	case VHOST_SET_FEATURES:
 		return vserve_set_features(dev, argp);
 	case VHOST_RESET_OWNER:
-		return vserve_reset_owner(dev);
+		return vserve_reset_owner(dev, false);
 	default:
 		if (_IOC_TYPE(cmd) != VHOST_VIRTIO)
 			return -ENOTTY;
@@ -498,7 +506,7 @@ static void vserve_end_dev(struct vserve_dev *dev)
 {
 	mutex_lock(&dev->vdev.mutex);
 	vserve_finish_stop_all(dev);
-	vserve_forget(dev);
+	vserve_forget(dev, false);
 	mutex_unlock(&dev->vdev.mutex);
 	vhost_dev_stop(&dev->vdev);
 	vhost_dev_cleanup(&dev->vdev);

@@ -92,5 +92,14 @@ struct vhost_serve_stats {
 #define VHOST_SERVE_START	_IO(VHOST_SERVE_IOC, 0xB1)
 #define VHOST_SERVE_STOP	_IO(VHOST_SERVE_IOC, 0xB2)
 #define VHOST_SERVE_GET_STATS	_IOWR(VHOST_SERVE_IOC, 0xB3, struct vhost_serve_stats)
+/*
+ * Stops all vrings and gives up the ownership, like VHOST_RESET_OWNER, and fails like STOP.  But
+ * the device keeps what it serves: for /dev/vhost-fs the export and the guest's session, with its
+ * nodes, open files and locks.  Another process that has the file becomes the owner
+ * (VHOST_SET_OWNER).  It sets the features, the memory table and the vrings, each vring at the base
+ * that VHOST_GET_VRING_BASE told before, and starts them; the guest notices nothing but a pause.
+ * A device that cannot do this returns EOPNOTSUPP.
+ */
+#define VHOST_SERVE_HAND_OVER	_IO(VHOST_SERVE_IOC, 0xB4)
 
 #endif /* _UAPI_LINUX_VHOST_SERVE_H */

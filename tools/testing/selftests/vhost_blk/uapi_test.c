@@ -161,6 +161,20 @@ static void numbers_need_not_have_our_sizes(void)
 	close(fd);
 }
 
+/* The backend's pages may be pinned in its owner, and a VMM connects to the next pvio anyway. */
+static void a_disk_is_not_handed_over(void)
+{
+	int fd = open_owned(), disk = open_disk();
+	struct vhost_blk_info info;
+
+	EXPECT_EQ(vblk_set_backend(fd, disk, 0, VHOST_BLK_ENGINE_AUTO), 0);
+	EXPECT_EQ(ctl(fd, VHOST_SERVE_HAND_OVER, NULL), -EOPNOTSUPP);
+	EXPECT_EQ(vblk_info(fd, &info), 0);
+	EXPECT(info.capacity != 0);
+	close(disk);
+	close(fd);
+}
+
 /* However little there is in them. */
 static void structures_are_no_longer_than_a_page(void)
 {
@@ -596,6 +610,7 @@ int main(int argc, char **argv)
 		TEST(unknown_ioctls_are_refused),
 		TEST(structures_grow_as_in_openat2),
 		TEST(numbers_need_not_have_our_sizes),
+		TEST(a_disk_is_not_handed_over),
 		TEST(structures_are_no_longer_than_a_page),
 		TEST(unknown_bits_are_refused),
 		TEST(only_disks_and_files_are_backends),

@@ -107,7 +107,7 @@ static void set_memory(struct fs *f)
 	EXPECT_EQ(do_ioctl(f->fd, VHOST_SET_MEM_TABLE, &table), 0);
 }
 
-static void start_ring(struct fs *f, struct ring *r)
+static void start_ring(struct fs *f, struct ring *r, u16 base)
 {
 	struct vhost_vring_state state = { .index = r->index, .num = r->num };
 	struct vhost_vring_file file = { .index = r->index };
@@ -123,7 +123,7 @@ static void start_ring(struct fs *f, struct ring *r)
 	};
 
 	EXPECT_EQ(do_ioctl(f->fd, VHOST_SET_VRING_NUM, &state), 0);
-	state.num = r->avail_idx;
+	state.num = base;
 	EXPECT_EQ(do_ioctl(f->fd, VHOST_SET_VRING_BASE, &state), 0);
 	EXPECT_EQ(do_ioctl(f->fd, VHOST_SET_VRING_ADDR, &addr), 0);
 	file.fd = r->kick;
@@ -168,23 +168,54 @@ int fs_try(struct fs *f, const struct vhost_fs_export *export)
 	return r;
 }
 
-void fs_open_cold(struct fs *f, const struct vhost_fs_export *export)
+/* What an owner sets before it starts the vrings. */
+static void set_up_device(struct fs *f)
 {
 	u64 features = FEATURE(VIRTIO_F_VERSION_1) |
 		       FEATURE(VIRTIO_RING_F_EVENT_IDX);
+
+	EXPECT_EQ(do_ioctl(f->fd, VHOST_SET_FEATURES, &features), 0);
+	set_memory(f);
+	f->poller = open_poller();
+}
+
+void fs_open_cold(struct fs *f, const struct vhost_fs_export *export)
+{
 	unsigned int i;
 
 	EXPECT_EQ(fs_try(f, export), 0);
 	EXPECT(!ring_mem_init(&f->mem, 24 << 20));
-	EXPECT_EQ(do_ioctl(f->fd, VHOST_SET_FEATURES, &features), 0);
-	set_memory(f);
-	f->poller = open_poller();
+	set_up_device(f);
 	for (i = 0; i < FS_QUEUES; i++) {
 		EXPECT(!ring_init(&f->ring[i], &f->mem, i, RING_SIZE, 0));
 		f->ring[i].event_idx = true;
-		start_ring(f, &f->ring[i]);
+		start_ring(f, &f->ring[i], 0);
 	}
 	open_slots(f);
+}
+
+void fs_hand_over(struct fs *f, u16 base[FS_QUEUES])
+{
+	struct vhost_vring_state state = {};
+	unsigned int i;
+
+	for (i = 0; i < FS_QUEUES; i++) {
+		state.index = i;
+		EXPECT_EQ(do_ioctl(f->fd, VHOST_GET_VRING_BASE, &state), 0);
+		base[i] = state.num;
+	}
+	EXPECT_EQ(do_ioctl(f->fd, VHOST_SERVE_HAND_OVER, NULL), 0);
+	close(f->poller);
+}
+
+void fs_take_over(struct fs *f, const u16 base[FS_QUEUES])
+{
+	unsigned int i;
+
+	EXPECT_EQ(do_ioctl(f->fd, VHOST_SET_OWNER, NULL), 0);
+	set_up_device(f);
+	for (i = 0; i < FS_QUEUES; i++)
+		start_ring(f, &f->ring[i], base[i]);
 }
 
 void fs_open(struct fs *f, const struct vhost_fs_export *export)

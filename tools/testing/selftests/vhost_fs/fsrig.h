@@ -63,6 +63,9 @@ void fs_make_dir(struct fs *f, const char *kind);
 void fs_open(struct fs *f, const struct vhost_fs_export *export);
 void fs_open_cold(struct fs *f, const struct vhost_fs_export *export);
 int fs_try(struct fs *f, const struct vhost_fs_export *export);
+/* Gives up the ownership and keeps the session; an owner, the same or another, goes on. */
+void fs_hand_over(struct fs *f, u16 base[FS_QUEUES]);
+void fs_take_over(struct fs *f, const u16 base[FS_QUEUES]);
 void fs_close(struct fs *f);
 void fs_cleanup(void);
 void fs_info(struct fs *f, struct vhost_fs_info *info);
