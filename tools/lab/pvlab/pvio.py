@@ -84,10 +84,10 @@ class Nullb:
 
 class Pvio:
     """`pvio blk` (or another COMMAND) with ARGS; its messages are gathered in .log.
-    BEFORE are words that run it, as setpriv(1) has them."""
+    BEFORE are words that run it, as setpriv(1) has them; PROGRAM is a copy of pvio."""
 
-    def __init__(self, *args, directory, pass_fds=(), command="blk", before=()):
-        self.words = [str(word) for word in (*before, PVIO, command, *args)]
+    def __init__(self, *args, directory, pass_fds=(), command="blk", before=(), program=PVIO):
+        self.words = [str(word) for word in (*before, program, command, *args)]
         self.log_path = Path(directory) / "pvio.log"
         self.pass_fds = pass_fds
         self.process = None

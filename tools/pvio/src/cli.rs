@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::fs::Directory;
 use crate::fscli::{self, FsArgs};
 use crate::kernel::PollMode;
-use crate::{host, run, uapi, vmm};
+use crate::{handover, host, run, uapi, vmm};
 
 const CAPABILITIES: &str = r#"{"type":"block","features":["read-only","blk-file"]}"#;
 
@@ -32,6 +33,14 @@ enum Command {
     Fs(Box<FsArgs>),
     /// Print what to give the virtual machine monitor to use a socket of 'pvio blk' or 'pvio fs'
     Args(vmm::VmmArgs),
+    /// Print which form of a guest's state this program can take over from a pvio that was started
+    /// with these words, and fail if it would not start with them
+    #[command(hide = true)]
+    HandOverVersion {
+        /// The words, the name of the program first
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
 }
 
 /// Where pvio polls from, and how the pollers wait.
@@ -248,14 +257,7 @@ pub(crate) fn queue_size(text: &str) -> crate::Result<u32> {
 
 /// Runs the command; an error is a sentence for the user.
 pub fn main(mut argv: Vec<OsString>) -> crate::Result<()> {
-    // Called by the names that libvirt finds in its directory of back ends, this is
-    // 'pvio blk' or 'pvio fs', and takes the options that the conventions have.
-    let name = argv.first().map(PathBuf::from).unwrap_or_default();
-    let name = name.file_name().unwrap_or_default().to_string_lossy();
-    let by_name = [("vhost-user-blk", "blk"), ("virtiofsd", "fs")];
-    if let Some((_, command)) = by_name.iter().find(|(end, _)| name.ends_with(end)) {
-        argv.splice(..1, ["pvio".into(), (*command).into()]);
-    }
+    name_command(&mut argv);
     // The conventions want every other argument ignored, wrong ones included.
     if argv.iter().any(|word| word == "--print-capabilities") {
         let command = argv.get(1).and_then(|word| word.to_str());
@@ -272,7 +274,37 @@ pub fn main(mut argv: Vec<OsString>) -> crate::Result<()> {
             print!("{}", vmm::render(&args)?);
             Ok(())
         }
+        Command::HandOverVersion { words } => {
+            check_words(words)?;
+            println!("{}", handover::VERSION);
+            Ok(())
+        }
     }
+}
+
+/// Called by the names that libvirt finds in its directory of back ends, this is 'pvio blk' or
+/// 'pvio fs', and takes the options that the conventions have.
+fn name_command(argv: &mut Vec<OsString>) {
+    let name = argv.first().map(PathBuf::from).unwrap_or_default();
+    let name = name.file_name().unwrap_or_default().to_string_lossy();
+    let by_name = [("vhost-user-blk", "blk"), ("virtiofsd", "fs")];
+    if let Some((_, command)) = by_name.iter().find(|(end, _)| name.ends_with(end)) {
+        argv.splice(..1, ["pvio".into(), (*command).into()]);
+    }
+}
+
+/// Whether `pvio fs` would understand these words, and find its directory.
+fn check_words(mut words: Vec<OsString>) -> crate::Result<()> {
+    if words.is_empty() {
+        return Ok(());
+    }
+    name_command(&mut words);
+    let line = Cli::try_parse_from(words).map_err(|e| e.to_string())?;
+    if let Command::Fs(args) = line.command {
+        let share = args.share()?;
+        Directory::open(&share.path, &share.options)?;
+    }
+    Ok(())
 }
 
 /// The disks the command line asks for.

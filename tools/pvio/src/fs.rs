@@ -114,6 +114,8 @@ pub struct Fs<D> {
     directory: Directory,
     settings: Settings,
     opener: Opener<D>,
+    /// Of the pvio before this one, with a guest's session in it.
+    inherited: Option<D>,
 }
 
 impl<D: FsDevice> Fs<D> {
@@ -123,7 +125,14 @@ impl<D: FsDevice> Fs<D> {
             directory,
             settings,
             opener,
+            inherited: None,
         }
+    }
+
+    /// The first device is `dev`, which has an export and a guest's session.
+    pub fn inherit(mut self, dev: D) -> Self {
+        self.inherited = Some(dev);
+        self
     }
 }
 
@@ -134,12 +143,16 @@ impl<D: FsDevice> Service for Fs<D> {
 
     const KIND: &'static str = "share";
     const INFO_KEY: &'static str = "export";
+    const HANDS_OVER: bool = true;
 
     fn name(&self) -> String {
         self.directory.path.display().to_string()
     }
 
     fn open(&mut self) -> Result<D> {
+        if let Some(dev) = self.inherited.take() {
+            return Ok(dev);
+        }
         let dev = (self.opener)().map_err(|e| host::explain_node(DEV_FS, &e))?;
         dev.set_export(&self.directory.export())
             .map_err(|e| self.directory.explain(&e))?;

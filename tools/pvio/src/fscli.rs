@@ -63,7 +63,8 @@ Examples:
 
 The guest's memory must be shared (see 'pvio args'), and the modules vhost_poll and
 vhost_fs loaded. In the guest: mount -t virtiofs TAG /mnt. Stop with SIGTERM, the guest
-first: QEMU does not reconnect.";
+first: QEMU does not reconnect. SIGUSR2 makes way for the pvio that is installed now,
+and the guest goes on.";
 
 /// `pvio fs`
 #[derive(Debug, Args)]

@@ -9,7 +9,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use nix::fcntl::{fcntl, FcntlArg};
@@ -84,6 +84,8 @@ pub trait Vhost: Send {
     fn start(&self, index: u32) -> io::Result<()>;
     fn stop(&self, index: u32) -> io::Result<()>;
     fn reset_owner(&self) -> io::Result<()>;
+    fn hand_over(&self) -> io::Result<()>;
+    fn descriptor(&self) -> RawFd;
 }
 
 /// A block device.
@@ -124,7 +126,16 @@ impl Node {
     /// Opens the device and becomes its owner: from here on it reads and
     /// writes this process's memory, which is where guests are mapped.
     fn open(path: &str) -> io::Result<Self> {
-        let file = above_sockets(&open_rw(path)?)?;
+        Self::own(above_sockets(&open_rw(path)?)?)
+    }
+
+    /// Becomes the owner of a device that a pvio before this one has handed over. Its number
+    /// is above any socket's, see [`above_sockets`].
+    pub fn inherit(device: OwnedFd) -> io::Result<Self> {
+        Self::own(device.into())
+    }
+
+    fn own(file: File) -> io::Result<Self> {
         let dev = Self { file };
         // SAFETY: takes no argument; the descriptor is ours.
         check(unsafe { ioctl(&dev.file, VHOST_SET_OWNER()) })?;
@@ -259,6 +270,15 @@ impl Vhost for Node {
     fn reset_owner(&self) -> io::Result<()> {
         // SAFETY: there is no argument.
         check(unsafe { ioctl(&self.file, VHOST_RESET_OWNER()) })
+    }
+
+    fn hand_over(&self) -> io::Result<()> {
+        // SAFETY: there is no argument.
+        check(unsafe { ioctl(&self.file, uapi::nr::VHOST_SERVE_HAND_OVER()) })
+    }
+
+    fn descriptor(&self) -> RawFd {
+        self.file.as_raw_fd()
     }
 }
 

@@ -50,6 +50,7 @@ pub mod disk;
 pub mod error;
 pub mod fs;
 pub mod fscli;
+pub mod handover;
 pub mod host;
 pub mod kernel;
 pub mod memory;

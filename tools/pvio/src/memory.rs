@@ -127,6 +127,14 @@ impl Memory {
         self.regions.is_empty()
     }
 
+    /// The regions, and the file of each.
+    pub fn regions(&self) -> impl Iterator<Item = (Region, &File)> {
+        // Each is mapped from a file, so none is left out.
+        self.regions
+            .iter()
+            .filter_map(|m| Some((m.region, m.map.file_offset()?.file())))
+    }
+
     /// The table as the kernel wants it.
     pub fn table(&self) -> Vec<vhost_memory_region> {
         let row = |m: &Mapped| vhost_memory_region {

@@ -39,6 +39,18 @@ impl Place {
         Self::listen_within(path, PATIENCE)
     }
 
+    /// Claims `path`, where a socket listens that this process made before it executed this
+    /// program.
+    pub fn inherit(path: &Path) -> crate::Result<Self> {
+        let name = path.display();
+        let claimed = Self::claim(path, PATIENCE);
+        let mut place = claimed
+            .context(format!("cannot claim socket {name}"))?
+            .ok_or_else(|| format!("another process has claimed socket {name}"))?;
+        place.made = fs::symlink_metadata(path).map(|m| id(&m)).ok();
+        Ok(place)
+    }
+
     fn listen_within(path: &Path, patience: Duration) -> crate::Result<(UnixListener, Self)> {
         let name = path.display();
         let explain = |e: io::Error| match e.kind() {

@@ -3,7 +3,7 @@
 //! disks.
 
 use std::collections::HashSet;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
@@ -18,9 +18,10 @@ use crate::blk::{self, Blk};
 use crate::cli::{self, BlkArgs, Cache, Door, PollArgs, Unit};
 use crate::cpus::{self, Places};
 use crate::disk::{self, Disk};
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::fs::{self, Directory, Fs};
 use crate::fscli::FsArgs;
+use crate::handover::{self, Front, Kept, Successor};
 use crate::host;
 use crate::kernel::{Node, PollMode, Poller};
 use crate::place::Place;
@@ -37,6 +38,8 @@ struct Served<S: Service> {
     name: String,
     session: Shared<S>,
     entrance: Entrance,
+    /// A front end that the pvio before this one has served.
+    front: Option<Front>,
     /// The socket's path, where pvio made it.
     place: Option<Place>,
 }
@@ -69,6 +72,10 @@ pub fn blk(args: &BlkArgs) -> Result<()> {
 
 /// Runs `pvio fs`.
 pub fn fs(args: &FsArgs) -> Result<()> {
+    let (listener, front) = match handover::inherited()? {
+        Some(kept) => (kept.listener, kept.front),
+        None => (None, None),
+    };
     let share = args.share()?;
     let (host, directory) = set_up(&args.poll, &share.name(), || {
         Directory::open(&share.path, &share.options)
@@ -78,12 +85,22 @@ pub fn fs(args: &FsArgs) -> Result<()> {
         pollers: host.pollers(),
         weight: args.weight,
     };
-    let session = Session::new(Fs::new(directory, settings, fs::kernel_opener()))?;
-    say!("{}: {}", share.name(), share.path.display());
-    let one = serve(share.name(), &share.door, session)?;
-    if let (Some(group), Some(place)) = (&args.socket_group, &one.place) {
-        place.give_to_group(group)?;
+    let mut service = Fs::new(directory, settings, fs::kernel_opener());
+    if let Some(front) = &front {
+        let device = Node::inherit(handover::take(front.device));
+        service = service.inherit(device.context("cannot go on with the guest")?);
     }
+    let session = Session::new(service)?;
+    say!("{}: {}", share.name(), share.path.display());
+    let mut one = serve(share.name(), &share.door, listener, session)?;
+    if let (Some(group), Some(place)) = (&args.socket_group, &one.place) {
+        // The socket of a predecessor has it already.
+        if listener.is_none() {
+            place.give_to_group(group)?;
+        }
+    }
+    server::lock(&one.session).set_takes_over(front.is_some());
+    one.front = front;
     start(vec![one], host)
 }
 
@@ -172,19 +189,29 @@ fn serve_disk(unit: &Unit, disk: Disk, pollers: Vec<RawFd>) -> Result<Served<Blk
     let session = Session::new(Blk::new(disk, settings, blk::kernel_opener()))?;
     let name = cli::name_of(unit);
     describe(&name, unit, session.service().info());
-    serve(name, &unit.door, session)
+    serve(name, &unit.door, None, session)
 }
 
-/// Opens the door to `session`.
-fn serve<S: Service>(name: String, door: &Door, session: Session<S>) -> Result<Served<S>> {
-    let (entrance, place) = match door {
-        Door::Path(path) => Entrance::at_path(path).map(|(e, place)| (e, Some(place)))?,
-        Door::Fd(fd) => (Entrance::from_fd(*fd)?, None),
+/// Opens the door to `session`, where the pvio before this one has not left it open.
+fn serve<S: Service>(
+    name: String,
+    door: &Door,
+    left: Option<RawFd>,
+    session: Session<S>,
+) -> Result<Served<S>> {
+    let with_place = |(entrance, place)| (entrance, Some(place));
+    let (entrance, place) = match (door, left) {
+        (Door::Path(path), Some(fd)) => {
+            Entrance::inherit(handover::take(fd), path).map(with_place)?
+        }
+        (Door::Path(path), None) => Entrance::at_path(path).map(with_place)?,
+        (Door::Fd(fd), _) => (Entrance::from_fd(*fd)?, None),
     };
     Ok(Served {
         name,
         session: Arc::new(Mutex::new(session)),
         entrance,
+        front: None,
         place,
     })
 }
@@ -223,7 +250,7 @@ fn start<S: Service + 'static>(served: Vec<Served<S>>, host: Host) -> Result<()>
         listeners.extend(one.entrance.listener());
         sessions.push((one.name.clone(), Arc::clone(&one.session)));
         let run = move || {
-            server::serve(one.entrance, &one.session, &one.name, &stop);
+            server::serve(one.entrance, one.front, &one.session, &one.name, &stop);
             drop(tell.write(1)); // cannot fail: that would take 2^64 of them
         };
         let thread = thread::Builder::new().spawn(run);
@@ -236,7 +263,14 @@ fn start<S: Service + 'static>(served: Vec<Served<S>>, host: Host) -> Result<()>
     };
     let printer = Printer::start(counted).context("cannot start a thread")?;
     host::notify_ready();
-    watch(&sessions, &printer, threads, &ended, &host.signals);
+    watch(
+        &sessions,
+        &listeners,
+        &printer,
+        threads,
+        &ended,
+        &host.signals,
+    )?;
     // First the paths: once a socket refuses, a successor puts its own there.
     drop(places);
     drop(stop.write(1));
@@ -277,13 +311,53 @@ fn let_finish_talking<S: Service>(sessions: &[(String, Shared<S>)]) {
     }
 }
 
+/// Makes way for the pvio that is installed now. Returns an error if that was not possible;
+/// the second one says that nothing is served any more.
+fn hand_over<S: Service>(
+    sessions: &[(String, Shared<S>)],
+    listeners: &[OwnedFd],
+) -> std::result::Result<(), (Error, bool)> {
+    let stays = |e| (e, false);
+    let one = match sessions {
+        [(_, session)] if S::HANDS_OVER => session,
+        _ => {
+            let why = "SIGUSR2 is for directories: restart pvio for disks, their guests go on";
+            return Err(stays(why.into()));
+        }
+    };
+    let successor = Successor::find().map_err(stays)?;
+    let mut session = lock_between_messages(one).map_err(stays)?;
+    let front = session.hand_over().map_err(stays)?;
+    let kept = Kept {
+        listener: listeners.first().map(AsRawFd::as_raw_fd),
+        front,
+    };
+    successor.become_it(&kept).map_err(|e| (e, true))
+}
+
+/// A message that was half read would be lost.
+fn lock_between_messages<S: Service>(session: &Shared<S>) -> Result<MutexGuard<'_, Session<S>>> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        if let Some(session) = session.try_lock().ok().filter(|s| !s.talks()) {
+            return Ok(session);
+        }
+        if Instant::now() > deadline {
+            return Err("the VMM is in the middle of a message: try again later".into());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Returns when pvio is to end.
 fn watch<S: Service>(
     sessions: &[(String, Shared<S>)],
+    listeners: &[OwnedFd],
     printer: &Printer,
     served: usize,
     ended: &EventFd,
     signals: &Signals,
-) {
+) -> Result<()> {
     let uevents = Uevents::open()
         .inspect_err(|e| say!("pvio will not notice new sizes of disks: {e}"))
         .ok();
@@ -300,12 +374,17 @@ fn watch<S: Service>(
             match signal as i32 {
                 libc::SIGHUP => {}
                 libc::SIGUSR1 => printer.ask(),
-                _ => return,
+                libc::SIGUSR2 => match hand_over(sessions, listeners) {
+                    Err((e, true)) => return Err(e),
+                    Err((e, false)) => say!("not handed over to the pvio installed now: {e}"),
+                    Ok(()) => {}
+                },
+                _ => return Ok(()),
             }
         }
         left -= ended.read().unwrap_or(0);
         if left == 0 {
-            return;
+            return Ok(());
         }
         look_at_sizes(sessions);
     }
@@ -337,6 +416,7 @@ impl Signals {
             Signal::SIGINT,
             Signal::SIGHUP,
             Signal::SIGUSR1,
+            Signal::SIGUSR2,
         ];
         let set: SigSet = ours.into_iter().collect();
         set.thread_block()?;

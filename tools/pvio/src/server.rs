@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
 
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
@@ -18,6 +19,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use crate::channel;
 use crate::error::Context;
+use crate::handover::{self, Front};
 use crate::memory::{peer_pid, HOW_TO_SHARE};
 use crate::place::Place;
 use crate::service::Service;
@@ -62,6 +64,12 @@ impl Entrance {
         let stream = UnixStream::from(owned);
         stream.set_nonblocking(false).context(wrong())?;
         Ok(Self::Connected(stream))
+    }
+
+    /// The listening socket at `path` that this process made before it executed this program.
+    pub fn inherit(listener: OwnedFd, path: &Path) -> crate::Result<(Self, Place)> {
+        let place = Place::inherit(path)?;
+        Ok((Self::Listener(listener.into()), place))
     }
 
     /// Another handle on a listening socket of our own, to [`shut`] it.
@@ -110,8 +118,20 @@ const AGAIN_MS: u16 = 1000;
 
 /// Serves front ends until there can be no more. `name` is for messages; once `stop`
 /// has something to read, pvio takes no front end from a listener that others have, too.
-pub fn serve<S: Service>(entrance: Entrance, session: &Shared<S>, name: &str, stop: &EventFd) {
+/// The first front end is `front`, if the pvio before this one has served one.
+pub fn serve<S: Service>(
+    entrance: Entrance,
+    front: Option<Front>,
+    session: &Shared<S>,
+    name: &str,
+    stop: &EventFd,
+) {
+    let had_one = front.is_some();
+    if let Some(front) = front {
+        serve_kept(front, session, name);
+    }
     let (listener, inherited) = match entrance {
+        Entrance::Connected(_) if had_one => return, // it was this one
         Entrance::Connected(stream) => return serve_one(stream, session, name),
         Entrance::Listener(listener) => (listener, false),
         Entrance::Inherited(listener) => (listener, true),
@@ -149,7 +169,7 @@ pub fn serve<S: Service>(entrance: Entrance, session: &Shared<S>, name: &str, st
             Err(e) => {
                 say!("{name}: accept: {e}");
                 // Out of descriptors or memory; ask again, but not at once.
-                std::thread::sleep(std::time::Duration::from_secs(1));
+                thread::sleep(std::time::Duration::from_secs(1));
             }
         }
     }
@@ -179,6 +199,14 @@ fn converse<S: Service>(stream: &UnixStream, session: &Shared<S>) -> String {
         return "out of file descriptors".into();
     };
     let mut handler = BackendReqHandler::from_stream(sock, Arc::clone(session));
+    handle(&mut handler, stream, session)
+}
+
+fn handle<S: Service>(
+    handler: &mut BackendReqHandler<Mutex<Session<S>>>,
+    stream: &UnixStream,
+    session: &Shared<S>,
+) -> String {
     loop {
         let peeked = match channel::peek(stream) {
             Ok(peeked) => peeked,
@@ -189,7 +217,53 @@ fn converse<S: Service>(stream: &UnixStream, session: &Shared<S>) -> String {
         if let Err(e) = handler.handle_request() {
             return explain(peeked.request, &e);
         }
+        lock(session).handled();
     }
+}
+
+/// Goes on with a front end that the pvio before this one has served: see [`handover`].
+fn serve_kept<S: Service>(front: Front, session: &Shared<S>, name: &str) {
+    let stream = UnixStream::from(handover::take(front.connection));
+    let why = go_on(front, &stream, session).unwrap_or_else(|e| e.to_string());
+    lock(session).end();
+    lock(session).set_takes_over(false);
+    say!("{name}: {why}");
+}
+
+fn go_on<S: Service>(
+    front: Front,
+    stream: &UnixStream,
+    session: &Shared<S>,
+) -> crate::Result<String> {
+    lock(session).begin(stream, peer_pid(stream))?;
+    lock(session).expect(&front);
+    let (ours, theirs) = UnixStream::pair().context("cannot make sockets")?;
+    let place = ours.as_raw_fd();
+    let mut handler = BackendReqHandler::from_stream(ours, Arc::clone(session));
+    let player = thread::Builder::new()
+        .spawn(move || front.play(theirs))
+        .context("cannot start a thread")?;
+    let mut ended = Ok(());
+    while ended.is_ok() {
+        ended = handler.handle_request();
+    }
+    let played = player.join().map_err(|_| "cannot go on with the guest")?;
+    match ended {
+        // It has said all, and closed its end.
+        Err(Error::Disconnected) => played?,
+        Err(e) => return Err(explain(0, &e).into()),
+        Ok(()) => {}
+    }
+    // SAFETY: both are open; the handler's socket becomes the VMM's connection.
+    if unsafe { libc::dup3(stream.as_raw_fd(), place, libc::O_CLOEXEC) } < 0 {
+        return Err(io::Error::last_os_error()).context("cannot go on with the guest");
+    }
+    lock(session).set_takes_over(false);
+    say!(
+        "{}: going on with the guest",
+        lock(session).service().name()
+    );
+    Ok(handle(&mut handler, stream, session))
 }
 
 fn explain(request: u32, error: &Error) -> String {

@@ -23,6 +23,8 @@ pub trait Service: Send {
 
     /// What the counters' lines call it.
     const KIND: &'static str;
+    /// Whether a device can go on after its process has executed another program.
+    const HANDS_OVER: bool = false;
     /// The JSON key of that state.
     const INFO_KEY: &'static str;
 

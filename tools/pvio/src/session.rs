@@ -21,8 +21,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
@@ -40,6 +41,7 @@ use vhost::VhostUserMemoryRegionBase;
 use crate::channel;
 use crate::config;
 use crate::error::{Context, Error};
+use crate::handover::{Front, KeptRegion, KeptVring};
 use crate::host;
 use crate::kernel::{Vhost, VringFd};
 use crate::memory::{Memory, Region, HOW_TO_SHARE};
@@ -60,6 +62,8 @@ struct Vring {
     running: bool,
     /// It ran, or was reset, on this connection: the kernel knows where it goes on.
     known: bool,
+    /// Its descriptors, for a successor. The kernel has references of its own.
+    fds: [Option<Arc<File>>; 3],
 }
 
 #[derive(Clone, Copy)]
@@ -75,6 +79,7 @@ pub struct Session<S: Service> {
     dev: Option<S::Device>,
     vhost_features: u64,
     acked: u64,
+    protocol: u64,
     memory: Memory,
     vrings: Vec<Vring>,
     channel: Option<OwnedFd>,
@@ -82,12 +87,32 @@ pub struct Session<S: Service> {
     peer: Option<i32>,
     peeked: Option<OwnedFd>,
     heard: Option<Instant>,
+    /// A message is being read or handled.
+    talks: bool,
+    /// What a predecessor left is not all here yet.
+    takes_over: bool,
     served: bool,
     missed_memory: bool,
     /// The front end before this one left without all answers, and they came after that.
     late: bool,
     /// A VMM whose guest did not run drops the news of a size, and does not ask later.
     missed_news: bool,
+}
+
+impl Vring {
+    fn keep(&self, index: u32, base: u32) -> KeptVring {
+        let fd = |which: VringFd| self.fds[which as usize].as_ref().map(|f| f.as_raw_fd());
+        KeptVring {
+            index,
+            num: self.num,
+            base,
+            addr: self.addr.map(|a| (a.desc, a.avail, a.used)),
+            kick: fd(VringFd::Kick),
+            call: fd(VringFd::Call),
+            err: fd(VringFd::Err),
+            enabled: self.enabled,
+        }
+    }
 }
 
 fn refuse(why: &str) -> Error {
@@ -101,6 +126,7 @@ impl<S: Service> Session<S> {
         let mut session = Self {
             vhost_features: 0,
             acked: 0,
+            protocol: 0,
             memory: Memory::default(),
             vrings: vec![Vring::default(); service.queues().into()],
             channel: None,
@@ -108,6 +134,8 @@ impl<S: Service> Session<S> {
             peer: None,
             peeked: None,
             heard: None,
+            talks: false,
+            takes_over: false,
             served: false,
             missed_memory: false,
             late: false,
@@ -154,6 +182,7 @@ impl<S: Service> Session<S> {
         self.peeked = None;
         self.peer = None;
         self.heard = None;
+        self.talks = false;
         self.served = false;
         self.missed_memory = false;
         self.missed_news = false;
@@ -195,12 +224,82 @@ impl<S: Service> Session<S> {
         self.memory = Memory::default();
         self.vrings.fill(Vring::default());
         self.acked = 0;
+        self.protocol = 0;
     }
 
     /// A message is about to be handled; `channel` is what peeking found in it.
     pub fn hear(&mut self, channel: Option<OwnedFd>) {
         self.peeked = channel;
         self.heard = Some(Instant::now());
+        self.talks = true;
+    }
+
+    /// It was handled.
+    pub fn handled(&mut self) {
+        self.talks = false;
+    }
+
+    /// Whether a message is being read or handled, or what a predecessor left is.
+    pub fn talks(&self) -> bool {
+        self.talks || self.takes_over
+    }
+
+    /// Set before there is a thread that could hand the session over again, and cleared once
+    /// all that a predecessor left is in it.
+    pub fn set_takes_over(&mut self, does: bool) {
+        self.takes_over = does;
+    }
+
+    /// Stops, and leaves the device and all that is known of the front end to the program that
+    /// this process executes next. None if there is no front end. Nothing may come after it in
+    /// this process but that, because the device has no owner any more.
+    pub fn hand_over(&mut self) -> crate::Result<Option<Front>> {
+        let Some(stream) = &self.front_end else {
+            return Ok(None);
+        };
+        let connection = stream.as_raw_fd();
+        let left = self.stop_all().and_then(|()| self.leave(connection));
+        if left.is_err() {
+            self.settle()?;
+        }
+        left.map(Some)
+    }
+
+    /// What [`Session::hand_over`] returns; all vrings are stopped.
+    fn leave(&self, connection: RawFd) -> crate::Result<Front> {
+        let dev = self.dev()?;
+        let mut vrings = Vec::new();
+        for (index, vring) in (0..).zip(&self.vrings).filter(|(_, v)| v.num != 0) {
+            let base = dev.vring_base(index).context("vring base")?;
+            vrings.push(vring.keep(index, base));
+        }
+        let region = |(r, file): (Region, &File)| KeptRegion {
+            gpa: r.gpa,
+            size: r.size,
+            frontend: r.frontend,
+            offset: r.offset,
+            file: file.as_raw_fd(),
+        };
+        dev.hand_over()
+            .context("the kernel does not hand the guest's session over")?;
+        Ok(Front {
+            connection,
+            device: dev.descriptor(),
+            features: self.acked,
+            protocol: self.protocol,
+            regions: self.memory.regions().map(region).collect(),
+            vrings,
+        })
+    }
+
+    /// A front end that was handed over is about to be played: the kernel's indices are what
+    /// its vrings go on from.
+    pub fn expect(&mut self, front: &Front) {
+        for kept in &front.vrings {
+            if let Some(vring) = self.vrings.get_mut(kept.index as usize) {
+                vring.known = true;
+            }
+        }
     }
 
     /// Whether there is no front end in the middle of saying something.
@@ -481,10 +580,12 @@ impl<S: Service> Session<S> {
         let index = u32::from(index);
         self.vring(index)?;
         let raw = fd.as_ref().map(File::as_raw_fd);
-        // The kernel takes a reference of its own; ours ends with `fd`.
         self.dev()?
             .set_vring_fd(which, index, raw)
-            .context("a vring's descriptor")
+            .context("a vring's descriptor")?;
+        // The kernel took a reference of its own.
+        self.vring(index)?.fds[which as usize] = fd.filter(|_| S::HANDS_OVER).map(Arc::new);
+        Ok(())
     }
 }
 
@@ -624,6 +725,7 @@ impl<S: Service> VhostUserBackendReqHandlerMut for Session<S> {
         let base = dev.vring_base(index).context("vring base")?;
         dev.set_vring_fd(VringFd::Kick, index, None)
             .context("vring kick")?;
+        self.vring(index)?.fds[VringFd::Kick as usize] = None;
         Ok(VhostUserVringState::new(index, base))
     }
 
@@ -656,6 +758,7 @@ impl<S: Service> VhostUserBackendReqHandlerMut for Session<S> {
         if features & !self.get_protocol_features()?.bits() != 0 {
             return Err(vhost_user::Error::FeatureMismatch);
         }
+        self.protocol = features;
         Ok(())
     }
 

@@ -5,14 +5,20 @@
 
 mod common;
 
-use common::{eventfd, memfd, opener, pair, Front, State, MEM};
+use common::{eventfd, memfd, opener, pair, words, Fake, Front, State, MEM};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use pvio::fs::{Directory, Fs, Options, Settings};
+use pvio::handover;
+use pvio::server::{self, Entrance};
 use pvio::session::Session;
 use pvio::stats::Counted;
 use pvio::uapi;
+use vmm_sys_util::eventfd::EventFd;
 use vmm_sys_util::tempdir::TempDir;
 
 #[test]
@@ -66,6 +72,100 @@ fn a_directory_is_served_and_its_end_leaves_nothing() {
     assert!(front.reply().is_err());
     front.close();
     assert!(!state.lock().unwrap().open);
+}
+
+/// The numbers are this process's own here, and not left by another one.
+fn as_inherited(mut front: handover::Front) -> handover::Front {
+    // SAFETY: the session that they are of is there until the end of the test.
+    let again = |fd| unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned();
+    let again = |fd: RawFd| again(fd).unwrap().into_raw_fd();
+    front.connection = again(front.connection);
+    for region in &mut front.regions {
+        region.file = again(region.file);
+    }
+    for v in &mut front.vrings {
+        (v.kick, v.call, v.err) = (v.kick.map(again), v.call.map(again), v.err.map(again));
+    }
+    front
+}
+
+#[test]
+fn a_guest_goes_on_with_the_next_pvio() {
+    let dir = TempDir::new().unwrap();
+    let state = Arc::new(Mutex::new(State::default()));
+    let service = || {
+        let directory = Directory::open(dir.as_path(), &Options::default()).unwrap();
+        let settings = Settings {
+            queues: 3,
+            pollers: vec![70],
+            weight: 100,
+        };
+        Fs::new(directory, settings, opener(&state, &Arc::default()))
+    };
+    let old = Arc::new(Mutex::new(Session::new(service()).unwrap()));
+    let (mem, kick, call) = (memfd(MEM), eventfd(), eventfd());
+    let front = Front::connect(&old, "share");
+    front.ask_u64(1);
+    front.negotiate();
+    front.give_memory(&mem);
+    front.start_ring(0, 0, &kick);
+    front.start_ring(2, 0, &kick);
+    front
+        .send(13, 1, &words(&[2]), &[call.as_raw_fd()])
+        .unwrap();
+    front.ask_u64(1); // so that the message before was handled
+    state.lock().unwrap().rings.get_mut(&2).unwrap().base = 5;
+    let before = state.lock().unwrap().rings.clone();
+
+    // Locked from here on, as it is until the next program is executed.
+    let mut ends = old.lock().unwrap();
+    state.lock().unwrap().hand_over_fails = true;
+    assert!(ends.hand_over().is_err());
+    assert!([0, 2]
+        .iter()
+        .all(|i| state.lock().unwrap().rings[i].running));
+    let kept = ends.hand_over().unwrap().unwrap();
+    state.lock().unwrap().log.clear();
+    let new = service().inherit(Fake(Arc::clone(&state)));
+    let new = Arc::new(Mutex::new(Session::new(new).unwrap()));
+    new.lock().unwrap().set_takes_over(true);
+    let (mine, _) = UnixStream::pair().unwrap();
+    let (session, kept) = (Arc::clone(&new), as_inherited(kept));
+    let stop = EventFd::new(0).unwrap();
+    let server = thread::spawn(move || {
+        server::serve(
+            Entrance::Connected(mine),
+            Some(kept),
+            &session,
+            "share",
+            &stop,
+        );
+    });
+    // The VMM goes on talking, on its old connection.
+    assert_eq!(front.ask_u64(17), 3);
+    // It can be handed over again, once the answer has been sent.
+    while new.lock().unwrap().talks() {
+        thread::yield_now();
+    }
+    {
+        let state = state.lock().unwrap();
+        let same = |index| {
+            let (was, is) = (&before[&index], &state.rings[&index]);
+            assert_eq!((was.num, was.base, was.fds), (is.num, is.base, is.fds));
+            assert!(is.running);
+        };
+        [0, 2].into_iter().for_each(same);
+        assert!(!state.rings[&1].running);
+        assert!(!state.log.iter().any(|l| l.starts_with("export")));
+    }
+    assert_eq!(front.ask(11, &pair(2, 0)), pair(2, 5));
+    assert!(!state.lock().unwrap().rings[&2].running);
+    // A front end that leaves does not take the next one's device along.
+    front.sock.shutdown(std::net::Shutdown::Both).unwrap();
+    server.join().unwrap();
+    assert!(!state.lock().unwrap().open);
+    // The old session has a device that is closed, and a thread that waits for the lock.
+    std::mem::forget((ends, front));
 }
 
 #[test]

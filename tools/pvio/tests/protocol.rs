@@ -304,7 +304,7 @@ fn a_guest_that_left_is_let_go_of_once_all_is_answered() {
     let listener = entrance.listener().unwrap();
     let stop = EventFd::new(0).unwrap();
     std::thread::scope(|threads| {
-        threads.spawn(|| server::serve(entrance, &bench.session, "waits", &stop));
+        threads.spawn(|| server::serve(entrance, None, &bench.session, "waits", &stop));
         // A stop would wait for a minute, so none is tried before the disk has answered.
         std::thread::sleep(Duration::from_millis(1500));
         assert!(bench.state().open);
@@ -334,7 +334,7 @@ fn an_inherited_listener_outlives_us() {
     }
     let stop = EventFd::new(0).unwrap();
     std::thread::scope(|threads| {
-        threads.spawn(|| server::serve(entrance, &bench.session, "inherited", &stop));
+        threads.spawn(|| server::serve(entrance, None, &bench.session, "inherited", &stop));
         let mut served = UnixStream::connect(&path).unwrap();
         served.write_all(&common::header(1, 1, 0)).unwrap();
         served.read_exact(&mut [0; 20]).unwrap();

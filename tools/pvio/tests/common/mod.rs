@@ -56,6 +56,8 @@ pub struct State {
     pub rings: BTreeMap<u32, Ring>,
     pub features: u64,
     pub stats_fail: bool,
+    /// The next time, as a module does that is older than pvio.
+    pub hand_over_fails: bool,
     /// So often a stop gives up first, as the disk does not answer.
     pub stops_fail: u32,
     pub log: Vec<String>,
@@ -216,6 +218,23 @@ impl Vhost for Fake {
         }
         s.rings.values_mut().for_each(|ring| ring.running = false);
         Ok(())
+    }
+
+    fn hand_over(&self) -> io::Result<()> {
+        let mut s = self.state();
+        assert!(s.rings.values().all(|r| !r.running));
+        if std::mem::take(&mut s.hand_over_fails) {
+            return Err(io::Error::from_raw_os_error(libc::ENOTTY));
+        }
+        s.regions.clear();
+        s.rings.clear();
+        s.features = 0;
+        s.note("hand over".into());
+        Ok(())
+    }
+
+    fn descriptor(&self) -> RawFd {
+        -1
     }
 }
 
