@@ -69,7 +69,7 @@ class Program:
 
     @property
     def env(self):
-        return {"LAB_TURN": "1"} if self.long else {"FULL": "1"} if self.full else {}
+        return {"FULL": "1"} if self.full else {"LAB_TURN": "1"} if self.long else {}
 
 
 def emulated():

@@ -457,6 +457,11 @@ class Runs(Kept):
         self.assertIn(f"selftests: z: l2 # SKIP {turns.LATER}", said)
         self.assertEqual(self.turns(1)[0], ["b", "l2", "l3"])
 
+    def test_a_long_form_is_one_of_a_program_with_turns_too(self):
+        for long in (False, True):
+            program = replace(self.program("b"), long=long, full=True)
+            self.assertEqual(program.env, {"FULL": "1"})
+
     def test_with_a_deadline_so_many_as_there_is_time_for(self):
         def at(seconds):
             others = selftests.CLOSING_SECONDS + turns.LAST_LANE_SECONDS
