@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The QEMU that runs the host VM.
+"""The QEMU that runs the host VM, and without KVM the guests that need none (here.py).
 
 Under KVM it is the installed one.  Without KVM QEMU emulates SVM, with faults
 that lose guests and host VMs, in Debian's 7.2 and in 10.0; tools/lab/qemu/build makes

@@ -19,7 +19,7 @@ import threading
 import time
 from pathlib import Path
 
-from . import agent, cpio, image, paths, traces
+from . import agent, cpio, image, paths, traces, tsc
 from . import modules as kmod
 from .agent import CommandFailed, Gone, Result, Timeout
 from .detect import KernelReports, LogWatch
@@ -68,6 +68,19 @@ class _NoWord(LabError):
 def emulated():
     """Whether the host is itself a VM, under TCG."""
     return "QEMU TCG CPU" in Path("/proc/cpuinfo").read_text()
+
+
+def emulator_here():
+    """The emulator that runs guests on this machine, without a host VM (here.py), or ""."""
+    return os.environ.get("LAB_EMULATOR", "")
+
+
+def _machine():
+    """QEMU, how it runs a guest, and the CPU that the guest has."""
+    if emulator_here():
+        return emulator_here(), "tcg,thread=multi", "max"
+    # The state sizes of xsave are emulated wrongly at times, and the guest WARNs.
+    return "qemu-system-x86_64", "kvm", "host,-xsave" if emulated() else "host"
 
 
 def keep_interrupts_single():
@@ -214,7 +227,7 @@ class Guest:
             append = append.replace(
                 "console=hvc0 loglevel=5", "console=ttyS0 earlyprintk=serial ignore_loglevel"
             )
-        return append
+        return f"tsc_early_khz={tsc.khz()} {append}" if emulator_here() else append
 
     def _kernel_words(self):
         if not self.direct_kernel:
@@ -236,8 +249,9 @@ class Guest:
 
     def command(self):
         """The QEMU command line."""
+        program, accel, cpu = _machine()
         words = [
-            "qemu-system-x86_64",
+            program,
             "-name",
             f"lab-{self.name}",
             "-nodefaults",
@@ -246,10 +260,11 @@ class Guest:
             "none",
             "-no-reboot",
             "-machine",
-            "q35,accel=kvm,memory-backend=mem",
+            "q35,memory-backend=mem",
+            "-accel",
+            accel,
             "-cpu",
-            # Its state sizes are emulated wrongly at times, and the guest WARNs.
-            "host,-xsave" if emulated() else "host",
+            cpu,
             "-smp",
             self.vcpus,
             "-m",
@@ -284,9 +299,10 @@ class Guest:
     def start(self):
         """Boot it.  Under emulation one that says no word is started once more, which the
         selftests count as an excuse (traces.py)."""
-        if not emulated():
+        if not (emulated() or emulator_here()):
             return self._start(self._await_agent)
-        keep_interrupts_single()
+        if emulated():
+            keep_interrupts_single()
         if not self.direct_kernel:
             # Its firmware reads the disk, which may be ours: silence is no excuse.
             return self._start(self._await_agent)

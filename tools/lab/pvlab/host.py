@@ -67,6 +67,9 @@ class Host:
     """A host VM.  Without a name it is a new one, and stops at the end of `with`;
     with a name it is the one of that name, booted when it is not up."""
 
+    place = "in the host VM"
+    guests_only = False
+
     def __new__(cls, *args, **kw):
         if cls is Host and accel.accel() == "native":
             return super().__new__(NativeHost)
@@ -409,12 +412,15 @@ def host_environment(host, env=None):
 class NativeHost(Host):
     """This machine as the host (LAB_ACCEL=native)."""
 
-    def __init__(self, lane="stock", cpus=None, mem=None, name=None, append="", qemu_args=()):
+    place = "on this machine"
+
+    def __init__(
+        self, lane="stock", cpus=None, mem=None, name=None, append="", qemu_args=(), kernel=None
+    ):
         del cpus, mem, append, qemu_args
-        release = os.uname().release
         self.lane = lane
         self.name = name or "native"
-        self.kernel = paths.running_kernel(lane, release)
+        self.kernel = kernel or paths.running_kernel(lane, os.uname().release)
         self.state = paths.OUT / "lab" / self.name
         self.console = self.state / "console.log"
         self._kmsg = None
@@ -445,6 +451,10 @@ class NativeHost(Host):
 
     def look_at_cpus(self):
         return "", []
+
+    def argv_of(self, command):
+        """The words that run COMMAND."""
+        return agent.argv_of(command)
 
     def reports(self):
         with open(self.console, "ab") as f:
@@ -481,7 +491,7 @@ class NativeHost(Host):
             else subprocess.DEVNULL
         )
         child = subprocess.Popen(
-            agent.argv_of(command),
+            self.argv_of(command),
             stdin=source,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -495,15 +505,17 @@ class NativeHost(Host):
         ]
         for thread in threads:
             thread.start()
-        if isinstance(stdin, bytes):
-            child.stdin.write(stdin)
-            child.stdin.close()
         try:
+            if isinstance(stdin, bytes):
+                child.stdin.write(stdin)
+                child.stdin.close()
             status = child.wait(timeout)
         except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
             raise Timeout(f"time limit reached: {command}") from None
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
         for thread in threads:
             thread.join(2)
         status = status if status >= 0 else 128 - status

@@ -12,7 +12,9 @@ counting the cases that the programs report.
 A directory says by a file `lanes` in which it runs, by timeout= in `settings` how
 long each of its programs may take, and by long_in_debug= and long_in_stock= there which
 have their turn by date (turns.py); one that is named runs at once.  crates= there names
-programs from crates.io that a directory wants (crates.py).
+programs from crates.io that a directory wants (crates.py).  guest_only= names programs
+that need nothing but guests: without KVM they run on this machine (here.py), before the
+host VM boots.
 LAB_DEADLINE (seconds since 1970): what would start later has failed.  FULL=1 is
 handed to the tests, which may take three times as long then, and so is
 PVIO_TEST_NVME, an NVMe disk of the host VM that they may overwrite.  --full runs one
@@ -21,6 +23,7 @@ of the lane's programs with FULL=1, that of the day, if there is time, and no ot
 
 import argparse
 import contextlib
+import math
 import os
 import re
 import shutil
@@ -31,7 +34,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from . import accel, crates, excuses, paths, traces, turns
+from . import accel, crates, excuses, here, paths, traces, turns
 from .agent import Gone, Silent, Timeout
 from .detect import KernelReports
 from .host import Host, NoBoot
@@ -46,6 +49,8 @@ CLOSING_SECONDS = 300
 # A program that began before the deadline may run on for so long after it.
 GRACE_SECONDS = 240
 FULL_TAKES = 3
+# The part of its limit that a program may need, where it is not known how long it took.
+HOST_VM_TAKES, HERE_TAKES = 2, 4
 # The host VM's own, for PVIO_TEST_NVME.
 NVME = "/dev/nvme0n1"
 NVME_BYTES = 96 << 20
@@ -62,14 +67,23 @@ class Program:
     timeout: float
     long: bool = False  # in this lane, so that it has its turn by date
     full: bool = False  # in its long form, whatever the others are run in
+    here: bool = False  # on this machine, without a host VM
 
     @property
     def name(self):
         return f"{self.directory.name}: {self.path.name}{' (FULL=1)' if self.full else ''}"
 
     @property
+    def timed_as(self):
+        """Its name for turns.expected(): the time depends on the place."""
+        return f"{self.name} here" if self.here else self.name
+
+    @property
     def env(self):
-        return {"FULL": "1"} if self.full else {"LAB_TURN": "1"} if self.long else {}
+        if self.full:
+            return {"FULL": "1"}
+        # On this machine no part of a program takes so long that it would wait for a turn.
+        return {"LAB_TURN": "1"} if self.long or self.here else {}
 
 
 def emulated():
@@ -112,8 +126,9 @@ def programs(directory, lane="stock"):
     )
     limit = _timeout(directory)
     long = _setting(directory, f"long_in_{lane}").split(",") if turns.rotate(lane) else []
-    paths_ = [directory / word for word in done.stdout.split()]
-    return [Program(directory, p, limit, p.stem in long) for p in paths_]
+    alone = _setting(directory, "guest_only").split(",")
+    found = [directory / word for word in done.stdout.split()]
+    return [Program(directory, p, limit, p.stem in long, here=p.stem in alone) for p in found]
 
 
 def _make_environment():
@@ -140,6 +155,20 @@ def chosen(lane, names):
         whole = not wanted or "" in tests
         result += [p for p in found if whole or p.path.name in tests or p.path.stem in tests]
     return result
+
+
+def placed(lane, programs_):
+    """PROGRAMS in the order in which they run, with those first that need no host VM.
+
+    Both at once would share the CPUs, so the host VM boots only after them.
+    """
+    direct = any(p.here for p in programs_) and here.possible()
+    changes = {"here": direct}
+    if direct and lane == "stock":
+        # They take as long here as those of the host VM that have no turns.
+        changes["long"] = False
+    programs_ = [replace(p, **changes) if p.here else p for p in programs_]
+    return sorted(programs_, key=lambda p: not p.here)
 
 
 def nvme_disk(directory):
@@ -231,15 +260,16 @@ class Run:
     def __init__(self, lane, names):
         self.lane = lane
         self.vm = f"check-{lane}"
-        self.queue = chosen(lane, names)
+        self.queue = placed(lane, chosen(lane, names))
         self.turns = []  # the programs that come last, beginning with those of the day
         if not names:
-            self.turns = turns.rotated(
-                [p for p in self.queue if p.long], turns.today(), turns.PER_DAY
-            )
+            for place in (False, True):
+                long = [p for p in self.queue if p.long and p.here == place]
+                self.turns += turns.rotated(long, turns.today(), turns.PER_DAY)
             self.queue = [p for p in self.queue if not p.long]
         self.tally = Tally()
-        self.host = None
+        self.host = None  # where the programs run
+        self.proven = True  # that the host VM's log is watched
         self.unproven = []  # ran since the host VM's last closing checks
         self.again = set()  # run for the second time, for lost closing checks
         self.env = {}
@@ -274,9 +304,15 @@ class Run:
                 self.queue = [p for p in self.queue if p.directory != directory]
                 self.turns = [p for p in self.turns if p.directory != directory]
 
-    def ready(self):
-        """Have a host VM to run on; it is booted anew after one that was given up."""
+    def ready(self, program):
+        """Have a place for PROGRAM to run in.  A host VM is booted anew after one that was
+        given up."""
+        if self.host and self.host.guests_only != program.here:
+            self.drop_host()
         if self.host:
+            return
+        if program.here:
+            self.host = here.Here(self.lane, self.vm).start()
             return
         disk = nvme_disk(paths.OUT / "lab" / self.vm)
         host = Host(lane=self.lane, name=self.vm, qemu_args=disk)
@@ -289,6 +325,8 @@ class Run:
             self.env = {"PVIO_TEST_NVME": NVME}
         self.load()
         host.run(["python3", "-m", "pvlab.leaks", "clear"], check=True)
+        if not self.proven:
+            self.prove_host_is_watched()
 
     def _boot(self, host):
         """Boot it, and once more if it does not come up: none of our modules is in it yet.
@@ -325,9 +363,9 @@ class Run:
         own, not chance."""
         before = set()
         while True:
-            self.ready()
+            self.ready(program)
             end, usable = self._attempt(program)
-            verdict = judge(end, emulated())
+            verdict = judge(end, self.traced())
             for trace in verdict.excused:
                 self.excuse(program.name, trace)
             for guest in verdict.started_again:
@@ -346,6 +384,11 @@ class Run:
             self._after(program, usable, True)
         self._report(program, end, verdict)
         self._after(program, usable, False)
+
+    def traced(self):
+        """Whether a trace of the emulator's may explain a failure: all traces are of host VMs
+        and of their guests."""
+        return emulated() and not self.host.guests_only
 
     def excuse(self, program, trace):
         self.tally.excuse(program, trace)
@@ -371,7 +414,7 @@ class Run:
         usable = self._guarded(end, lambda: self._stream(program, text, end))
         end.text = text.decode(errors="replace")
         usable = usable and self._guarded(end, self._end_guests)
-        if emulated() and not judge(end).good and self.host.up():
+        if self.traced() and not judge(end).good and self.host.up():
             seen, end.deaf = self.host.look_at_cpus()
             end.why = f"{end.why}\n{seen}".lstrip()
         end.seconds = time.monotonic() - begin
@@ -435,7 +478,9 @@ class Run:
         return True
 
     def _end_guests(self):
-        """No guest outlives its test."""
+        """No guest outlives its test; on this machine the kernel has seen to it."""
+        if self.host.guests_only:
+            return
         self.host.run(
             "for p in $(pgrep -f '^qemu-system-x86_64 -name lab-'); do kill -9 $p; done; rm -rf /run/pvlab/guests",
             timeout=60,
@@ -450,12 +495,13 @@ class Run:
             self.tally.comment(f"{end.text}\n{end.why}")
         counts = {"passed": passed, "skipped": skipped, "failed": failed}
         words = [f"{n} {what}" for what, n in counts.items() if n or what == "passed"]
+        words.append(self.host.place)
         if good and skipped:
             self.tally.comment(
                 "\n".join(x for x in end.text.splitlines() if re.search(r"# *SKIP", x, re.I))
             )
         if good:
-            turns.remember(self.lane, program.name, end.seconds)
+            turns.remember(self.lane, program.timed_as, end.seconds)
         again = " (again)" if program.name in self.again else ""
         self.tally.result(
             program.name + again, good, end.seconds, ", ".join(words), cases, verdict.stands
@@ -466,6 +512,8 @@ class Run:
     def _after(self, program, usable, excused):
         """The program has run.  A host VM that cannot go on is given up, but first its
         closing checks are done; where that cannot be they are owed."""
+        if program.here:
+            return
         if not excused and program not in self.unproven:
             self.unproven.append(program)
         if usable:
@@ -543,11 +591,14 @@ class Run:
 
     def between(self, program, following):
         """At the end of a directory its closing checks; then the next has fresh modules."""
-        if not self.host or (following and following.directory == program.directory):
+        if not self.host or program.here:
+            return
+        stays = following and not following.here
+        if stays and following.directory == program.directory:
             return
         if not self.close():
             self.drop_host()
-        elif following:
+        elif stays:
             try:
                 self.load()
             except LabError as e:
@@ -557,6 +608,7 @@ class Run:
 
     def prove_host_is_watched(self):
         """A report of the host VM's own kernel must fail what runs there."""
+        self.proven = True
         begin = time.monotonic()
         trigger = paths.OUT / "build" / f"{self.host.kernel.release}-lab/lab_trigger.ko"
         self.host.run(["insmod", trigger], check=True)
@@ -572,33 +624,56 @@ class Run:
 
     # all of them
 
-    def take_turns(self):
-        """Put those in the queue for which there is time; the others are named."""
-        last = self.lane == "debug"
-        time_left = self.deadline - time.time() - CLOSING_SECONDS
-        if not last:
-            time_left -= turns.LAST_LANE_SECONDS
-        most = len(self.turns) if self.deadline and last else turns.PER_DAY
-        taken = []
-        while self.turns:
-            program = self.turns[0]
-            time_left -= turns.expected(self.lane, program.name, program.timeout / 2)
-            if (self.deadline and time_left < 0) or len(taken) >= most:
+    def time_for_turns(self):
+        """How many seconds the programs with turns may take in all."""
+        if not self.deadline:
+            return math.inf
+        left = self.deadline - time.time() - CLOSING_SECONDS
+        return left if self.lane == "debug" else left - turns.LAST_LANE_SECONDS
+
+    def most_turns(self, programs_):
+        """With a deadline the last lane runs as many as there is time for."""
+        return len(programs_) if self.deadline and self.lane == "debug" else turns.PER_DAY
+
+    def take_turns(self, programs_, seconds):
+        """(those of PROGRAMS that run in so many SECONDS, the others)."""
+        most = self.most_turns(programs_)
+        for i, program in enumerate(programs_[:most]):
+            guess = program.timeout / (HERE_TAKES if program.here else HOST_VM_TAKES)
+            seconds -= turns.expected(self.lane, program.timed_as, guess)
+            if seconds < 0:
+                most = i
                 break
-            taken.append(self.turns.pop(0))
-        # Those of a directory behind each other, for its closing checks.
-        self.queue += sorted(taken, key=lambda p: p.directory)
-        self.tally.later(p.name for p in self.turns)
+        return programs_[:most], programs_[most:]
 
     def each(self):
         self.run_queue()
         if self.turns and not self.queue:
-            self.take_turns()
+            self.run_turns()
+
+    def run_turns(self):
+        """Those of the host VM first, because it is up; they leave half of the time."""
+        alone = [p for p in self.turns if p.here]
+        others = [p for p in self.turns if not p.here]
+        taken, left = self.take_turns(others, self.time_for_turns() / (2 if alone else 1))
+        # Those of a directory behind each other, for its closing checks.
+        self.queue = sorted(taken, key=lambda p: p.directory)
+        self.tally.later(p.name for p in left)
+        self.run_queue()
+        self.run_turns_here(alone)
+        if self.late():
+            # They were not promised for today.
+            self.tally.later(p.name for p in self.queue)
+            self.queue = []
+
+    def run_turns_here(self, programs_):
+        """One by one, because only the clock knows what the one before has left."""
+        left = programs_[: self.most_turns(programs_)]
+        later = programs_[len(left) :]
+        while left and not self.queue and self.take_turns(left[:1], self.time_for_turns())[0]:
+            self.queue = [left.pop(0)]
             self.run_queue()
-            if self.late():
-                # They were not promised for today.
-                self.tally.later(p.name for p in self.queue)
-                self.queue = []
+        self.tally.later(p.name for p in (*left, *later))
 
     def run_queue(self):
         lost = 0
@@ -629,9 +704,7 @@ class Run:
             if not self.queue:
                 self.tally.result("programs", False, 0, "the lane has none")
             self.build()
-            if any(p.directory.name == "lab" for p in self.queue) and not self.late():
-                self.ready()
-                self.prove_host_is_watched()
+            self.proven = not any(p.directory.name == "lab" for p in self.queue)
             self.each()
         except LabError as e:
             self.no_host(e)
@@ -667,7 +740,7 @@ class FullOfTheDay(Run):
             return
         program = turns.rotated(sorted(able, key=lambda p: p.name), turns.today(), 1)[0]
         full = replace(program, full=True, timeout=program.timeout * FULL_TAKES)
-        need = turns.expected(lane, full.name, program.timeout)
+        need = turns.expected(lane, full.timed_as, program.timeout)
         if self.deadline and self.deadline - time.time() < need + CLOSING_SECONDS:
             self.later = [full.name]
         else:

@@ -109,9 +109,9 @@ class Soak(Run):
             self.between(program, None)
 
     def one(self, program, number=1):
-        self.ready()
+        self.ready(program)
         end, usable = self._attempt(program)
-        verdict = judge(end)
+        verdict = judge(end, self.traced())
         count = self.counts[program.name]
         spoiled = verdict.excused and not verdict.stands
         for guest in verdict.started_again:

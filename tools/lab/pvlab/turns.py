@@ -4,8 +4,10 @@
 A program that takes long in a lane (`long_in_debug=`, `long_in_stock=` in a
 directory's `settings`) has its turn by date: PER_DAY of them run a day, last in their
 lane, if there is time before LAB_DEADLINE.  With a deadline the debug lane, which is the
-last, runs as many as there is time for, and the stock lane leaves it LAST_LANE_SECONDS.  The others are named as left to another
-day.  The stock lane's have turns in `.ci/run` only, which sets LAB_DAY: `make check` by
+last, runs as many as there is time for, and the stock lane leaves it LAST_LANE_SECONDS.  Those
+that run without the host VM (here.py) run each day in the stock lane.  In the debug lane they
+have turns of their own after the others, which leave them half of the time.  The programs
+that do not run are named as left to another day.  The stock lane's have turns in `.ci/run` only, which sets LAB_DAY: `make check` by
 hand runs them all.
 
 A long form (FULL=1) is left to `.ci/run`, which runs one a day, if there is time.

@@ -47,8 +47,10 @@ class Runs(unittest.TestCase):
             (run.logs / f"a.{program.path.name}.log").write_text("all of it")
             return next(ends), True
 
-        def ready(run):
+        def ready(run, program):
+            del program
             run.host = SimpleNamespace(
+                guests_only=False,
                 up=lambda: True,
                 stop=lambda: None,
                 run=lambda *a, **k: SimpleNamespace(out=""),

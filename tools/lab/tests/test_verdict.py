@@ -287,6 +287,9 @@ LOST = {"text": case("a", LOST_GUEST)}
 class FakeHost:
     """A host VM that is there, and on which everything works."""
 
+    place = "in the host VM"
+    guests_only = False
+
     def __init__(self, answers=True):
         self.answers = answers
         self.kernel = SimpleNamespace(ours=Path("/nonexistent"))
@@ -321,7 +324,8 @@ class Runs(Kept):
                 run.host.answers = False
             return end(*parts), usable
 
-        def ready(run):
+        def ready(run, program):
+            del program
             run.host = run.host or next(hosts, None) or FakeHost()
 
         with (
@@ -482,6 +486,29 @@ class Runs(Kept):
 
         self.assertEqual(at(0, 350), ["b", "l0", "l1", "l2"])
         self.assertEqual(at(1, 850), ["b", "l2", "l3", "l0", "l1"])
+
+    def test_those_here_have_what_the_host_vms_leave(self):
+        def at(seconds, lane="debug"):
+            deadline = str(time.time() + selftests.CLOSING_SECONDS + seconds)
+            turns.DURATIONS.unlink(missing_ok=True)
+            long = [replace(self.program(f"l{n}", "z"), long=True, timeout=200) for n in range(4)]
+            alone = [replace(p, path=Path(f"h{n}"), here=True) for n, p in enumerate(long[:2])]
+            with (
+                mock.patch.dict("os.environ", {"LAB_DAY": "0", "LAB_DEADLINE": deadline}),
+                mock.patch.object(selftests.here, "possible", return_value=True),
+            ):
+                return self.run_all([*long, *alone], [([GOOD], True)] * 6, lane=lane)
+
+        # They leave half of it, and a run of these tests takes no time.
+        ran, _ = at(250)
+        self.assertEqual(ran, ["l0", "h0", "h1"])
+        ran, _ = at(60)
+        self.assertEqual(ran, ["h0", "h1"])
+        ran, run = at(40)
+        self.assertEqual(ran, [])
+        self.assertIn(f"selftests: z: h1 # SKIP {turns.LATER}", run.said)
+        # In the stock lane they have no turns.
+        self.assertEqual(at(0, "stock")[0], ["h0", "h1"])
 
     def test_lost_closing_checks_are_done_by_another_run(self):
         deaf = {"text": case("c", comments(LATE)), "deaf": [1]}
