@@ -7,16 +7,32 @@
  * QEMU calls it for each block of code (a run of instructions that is entered at
  * its first one only).  Counts are kept for each block, each CPU and each class:
  *
- *	other	 all that belongs to none of the following
- *	work	 a poller's round that found work
- *	idle	 a poller's round that found none
- *	broken	 a round that an interrupt or another task broke into
- *	guest	 a nested guest's own instructions
+ *	other	   all that belongs to none of the following
+ *	work	   whole samples of rounds that found work
+ *	idle	   a poller's round that found none
+ *	broken	   rounds at work that are in no sample: another task broke in, or the
+ *		   sample was not whole when the window began or ended
+ *	interrupt  from the entry of an interrupt's handler to its IRET
+ *	guest	   a nested guest's own instructions
  *
  * Rounds.  DIRECTORY/marks says at which addresses a round begins, which one is
- * reached only if a round finds work, which ones are entered when something else
- * breaks in, and which one once for each I/O.  The class of a round is known at its
- * end only, so the blocks of the current one wait in a log of their CPU.
+ * reached only if a round finds work, and which one once for each I/O.  The class of
+ * a round is known at its end only, so its blocks wait in a log of their CPU.  The
+ * instructions of user space, below the address "user" of the marks, are no part of a
+ * round.
+ *
+ * Samples.  A request may be taken in one round and answered in the next one, so
+ * rounds at work are counted in samples: from the end of one idle round to the
+ * beginning of another, and at least so many I/Os ("sample N" among the marks).  With
+ * "any 1" each end of a round will do; that is for system calls, which have no idle
+ * rounds.  A sample is counted whole, or not at all.  Behind "skip N" samples of a CPU
+ * "want N" are, then the plugin makes the file DIRECTORY/enough.
+ *
+ * Interrupts.  The instructions of a handler, and of the softirqs at its end, belong to
+ * the machine and to no round.  A CPU keeps a stack of the interrupts and exceptions
+ * that it is in, because both end with an IRET; exceptions count for what caused
+ * them.  Where the scheduler is entered ("break" among the marks), the stack is
+ * forgotten, because another task goes on.
  *
  * Nested guests.  A CPU is in guest mode from a VMRUN until it executes the
  * instruction behind that VMRUN.  Host and guest run the same kernel at the same
@@ -27,14 +43,19 @@
  * magic number (pvbench/insns.py executes it).  At its end N.json is written to
  * DIRECTORY, where N counts the windows of this VM.
  *
+ * Outside of windows no code calls the plugin but the magic no-op, so that the VM is as
+ * fast as any other.  At both ends of a window the emulator drops all translated code.
+ *
  * An instruction that raises an exception ends its block early and is counted with
  * the rest of it.  A repeated string instruction counts once.
  *
  * Locks.  The table of blocks and the marks change under @lock.  A count is
- * written by its CPU alone.  The ends of a window read and clear counts of CPUs
- * that go on: what these execute in that moment may be missed.
+ * written by its CPU alone, and each CPU clears its own state when it sees that
+ * another window has begun.  The ends of a window read and clear counts of CPUs that
+ * go on: what these execute in that moment may be missed.
  */
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,12 +74,13 @@
 #define HASH_BITS	18
 #define HASH_SIZE	0x40000	/* 2 to the power of that */
 #define LOG_MAX		0x100000
-#define MAX_IOS		256	/* in a round that is told apart */
+#define MAX_SAMPLES	4096
+#define MAX_FRAMES	16	/* interrupts and exceptions in each other */
 
-enum class { OTHER, WORK, IDLE, BROKEN, GUEST, NR_CLASSES };
+enum class { OTHER, WORK, IDLE, BROKEN, INTERRUPT, GUEST, NR_CLASSES };
 
 static const char *const class_names[] = {
-	"other", "work", "idle", "broken", "guest"
+	"other", "work", "idle", "broken", "interrupt", "guest"
 };
 
 /* The meanings of a block; the file of marks gives those in BLOCK_MARKS. */
@@ -66,9 +88,13 @@ static const char *const class_names[] = {
 #define BLOCK_WORK	0x02
 #define BLOCK_BREAK	0x04
 #define BLOCK_IO	0x08
-#define BLOCK_MARKS	0x0f
-#define BLOCK_VMRUN	0x10	/* ends with it */
-#define BLOCK_BACK	0x20	/* follows it */
+#define BLOCK_IRQ	0x10
+#define BLOCK_EXC	0x20
+#define BLOCK_USER	0x40
+#define BLOCK_MARKS	0x7f
+#define BLOCK_VMRUN	0x80	/* ends with it */
+#define BLOCK_BACK	0x100	/* follows it */
+#define BLOCK_IRET	0x200	/* ends with it */
 
 struct block {
 	struct block *next;
@@ -81,21 +107,41 @@ struct block {
 	unsigned long count[][NR_CLASSES];
 };
 
+/* Rounds at work. */
+struct sample {
+	unsigned int ios;
+	unsigned int rounds;
+	unsigned long insns;
+};
+
 struct cpu {
 	bool guest;
+	uintptr_t repeated;
+
+	/* Of the window @window, like all that follows. */
+	unsigned int window;
+	bool is_irq[MAX_FRAMES];
+	unsigned int frames;
+	unsigned int irqs;	/* of these frames */
+
 	bool round;
 	unsigned int seen;	/* flags of the round's blocks */
-	unsigned int ios;
-	unsigned long insns;
-	uintptr_t repeated;
+	struct sample now;	/* the round */
+
+	bool begun;		/* a sample, at a place where one may begin */
+	bool dirty;
+	struct sample sum;	/* the sample's rounds, without the current one */
 	struct block **log;
-	unsigned int used;
+	unsigned int kept;	/* of the log: the same rounds */
+	unsigned int used;	/* and the current one */
+
 	unsigned long rounds[NR_CLASSES];
 	unsigned long ios_of[NR_CLASSES];
+	unsigned long interrupts;
 	unsigned long all_ios;
-	/* Rounds at work, by the number of their I/Os. */
-	unsigned long by_ios[MAX_IOS + 1];
-	unsigned long insns_by_ios[MAX_IOS + 1];
+	unsigned int skipped;
+	unsigned int nr_samples;
+	struct sample samples[MAX_SAMPLES];
 };
 
 struct mark {
@@ -122,8 +168,18 @@ static unsigned int nr_vmruns;
 static unsigned int nr_cpus;
 static int interface;
 static bool active;
-static unsigned int window;
+static unsigned int begun;	/* windows */
+static unsigned int written;
+static unsigned int sample_ios = 1;
+static unsigned int skip_samples;
+static unsigned int want_samples = MAX_SAMPLES;
+static bool any_boundary;
+static uint64_t plugin_id;
+static bool counting;
+static unsigned long user_end;
 static char dir[4096];
+
+static void on_translation(uint64_t id, struct qemu_plugin_tb *tb);
 
 static size_t insn_bytes(struct qemu_plugin_insn *insn, uint8_t *bytes,
 			 size_t size)
@@ -177,9 +233,15 @@ static bool is_vmrun(const uint8_t *bytes, size_t len)
 	       bytes[2] == 0xd8;
 }
 
+static bool is_iret(const uint8_t *bytes, size_t len)
+{
+	return bytes[len - 1] == 0xcf &&
+	       (len == 1 || (len == 2 && (bytes[0] & 0xf0) == 0x40));
+}
+
 static unsigned int marks_at(unsigned long vaddr)
 {
-	unsigned int flags = 0, i;
+	unsigned int flags = vaddr < user_end ? BLOCK_USER : 0, i;
 
 	for (i = 0; i < nr_marks; i++)
 		if (marks[i].vaddr == vaddr)
@@ -187,59 +249,164 @@ static unsigned int marks_at(unsigned long vaddr)
 	return flags;
 }
 
-/* The log's blocks are of this class, as is known now. */
-static void end_round(struct cpu *c, unsigned int vcpu)
+static void new_window(struct cpu *c)
 {
-	enum class class = c->seen & BLOCK_BREAK ? BROKEN :
-			   c->seen & BLOCK_WORK ? WORK : IDLE;
-	unsigned int ios = c->ios < MAX_IOS ? c->ios : MAX_IOS;
+	size_t from = offsetof(struct cpu, window);
+	struct block **log = c->log;
+
+	memset((char *)c + from, 0, sizeof(*c) - from);
+	c->log = log;
+	c->window = begun;
+}
+
+/* The log's blocks from @from on are of this class, as is known now. */
+static void classify(struct cpu *c, unsigned int vcpu, unsigned int from,
+		     enum class class)
+{
 	unsigned int i;
 
-	for (i = 0; i < c->used; i++)
+	for (i = from; i < c->used; i++)
 		c->log[i]->count[vcpu][class]++;
-	c->rounds[class]++;
-	c->ios_of[class] += c->ios;
-	if (class == WORK) {
-		c->by_ios[ios]++;
-		c->insns_by_ios[ios] += c->insns;
+	c->used = from;
+}
+
+static void end_sample(struct cpu *c, unsigned int vcpu, enum class class)
+{
+	classify(c, vcpu, 0, class);
+	c->rounds[class] += c->sum.rounds;
+	c->ios_of[class] += c->sum.ios;
+	c->kept = 0;
+	c->sum = (struct sample){};
+	c->dirty = false;
+}
+
+static void tell_enough(void)
+{
+	char path[sizeof(dir) + 32];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/enough", dir);
+	f = fopen(path, "w");
+	if (f)
+		fclose(f);
+}
+
+/* A sample may end here, and another one begin. */
+static void boundary(struct cpu *c, unsigned int vcpu)
+{
+	if (!c->begun || c->dirty || c->nr_samples == want_samples) {
+		end_sample(c, vcpu, BROKEN);
+		c->begun = true;
+		return;
 	}
+	if (c->sum.ios < sample_ios)
+		return;
+	if (c->skipped < skip_samples) {
+		c->skipped++;
+		end_sample(c, vcpu, BROKEN);
+		return;
+	}
+	c->samples[c->nr_samples++] = c->sum;
+	end_sample(c, vcpu, WORK);
+	if (c->nr_samples == want_samples)
+		tell_enough();
+}
+
+static void end_round(struct cpu *c, unsigned int vcpu)
+{
+	bool idle = !(c->seen & BLOCK_WORK);
+
 	c->round = false;
+	if (idle) {
+		classify(c, vcpu, c->kept, IDLE);
+		c->rounds[IDLE]++;
+	} else {
+		c->dirty |= !!(c->seen & BLOCK_BREAK);
+		c->kept = c->used;
+		c->sum.rounds++;
+		c->sum.ios += c->now.ios;
+		c->sum.insns += c->now.insns;
+	}
+	if (idle || any_boundary)
+		boundary(c, vcpu);
 }
 
 static void begin_round(struct cpu *c)
 {
 	c->round = true;
 	c->seen = 0;
-	c->ios = 0;
-	c->insns = 0;
-	c->used = 0;
+	c->now = (struct sample){};
+}
+
+/* A round without an end, or a sample: the log is full. */
+static void give_up(struct cpu *c, unsigned int vcpu)
+{
+	end_sample(c, vcpu, BROKEN);
+	c->round = false;
+	c->begun = false;
+}
+
+static void count_round(struct cpu *c, unsigned int vcpu, struct block *b,
+			unsigned int flags)
+{
+	if (flags & BLOCK_ROUND) {
+		if (c->round)
+			end_round(c, vcpu);
+		begin_round(c);
+	}
+	if (c->used == LOG_MAX)
+		give_up(c, vcpu);
+	if (!c->round || flags & BLOCK_USER) {
+		b->count[vcpu][OTHER]++;
+		return;
+	}
+	c->log[c->used++] = b;
+	c->seen |= flags;
+	c->now.ios += !!(flags & BLOCK_IO);
+	c->now.insns += b->insns;
+}
+
+static void push_frame(struct cpu *c, bool is_irq)
+{
+	/* So deep only if it was miscounted. */
+	if (c->frames == MAX_FRAMES) {
+		c->frames = 0;
+		c->irqs = 0;
+		c->seen |= BLOCK_BREAK;
+	}
+	c->is_irq[c->frames++] = is_irq;
+	c->irqs += is_irq;
+	c->interrupts += is_irq;
+}
+
+static void pop_frame(struct cpu *c)
+{
+	/* A system call may end so, too, and an interrupt before the window. */
+	if (c->frames)
+		c->irqs -= c->is_irq[--c->frames];
 }
 
 static void count_host(struct cpu *c, unsigned int vcpu, struct block *b)
 {
 	unsigned int flags = __atomic_load_n(&b->flags, __ATOMIC_RELAXED);
 
+	if (c->window != begun)
+		new_window(c);
 	if (flags & BLOCK_IO)
 		c->all_ios++;
-	if (flags & BLOCK_ROUND) {
-		if (c->round)
-			end_round(c, vcpu);
-		begin_round(c);
-	}
-	if (!c->round) {
-		b->count[vcpu][OTHER]++;
-		return;
-	}
-	if (c->used == LOG_MAX) {
+	if (flags & BLOCK_BREAK) {
+		c->frames = 0;
+		c->irqs = 0;
 		c->seen |= BLOCK_BREAK;
-		end_round(c, vcpu);
-		b->count[vcpu][OTHER]++;
-		return;
 	}
-	c->log[c->used++] = b;
-	c->seen |= flags;
-	c->ios += !!(flags & BLOCK_IO);
-	c->insns += b->insns;
+	if (flags & (BLOCK_IRQ | BLOCK_EXC))
+		push_frame(c, flags & BLOCK_IRQ);
+	if (c->irqs)
+		b->count[vcpu][INTERRUPT]++;
+	else
+		count_round(c, vcpu, b, flags);
+	if (flags & BLOCK_IRET)
+		pop_frame(c);
 }
 
 static void on_block(unsigned int vcpu, void *data)
@@ -262,28 +429,54 @@ static void on_block(unsigned int vcpu, void *data)
 		c->guest = true;
 }
 
+/* A line of the marks: an address, or a number. */
+static void read_mark(const char *name, unsigned long value)
+{
+	static const struct {
+		const char *name;
+		unsigned int flag;
+	} kinds[] = {
+		{ "round", BLOCK_ROUND }, { "work", BLOCK_WORK },
+		{ "break", BLOCK_BREAK }, { "io", BLOCK_IO },
+		{ "interrupt", BLOCK_IRQ }, { "exception", BLOCK_EXC },
+	};
+	unsigned int i;
+
+	for (i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+		if (!strcmp(name, kinds[i].name) && nr_marks < MAX_MARKS)
+			marks[nr_marks++] = (struct mark){ value, kinds[i].flag };
+	if (!strcmp(name, "sample"))
+		sample_ios = value;
+	if (!strcmp(name, "skip"))
+		skip_samples = value;
+	if (!strcmp(name, "want") && value <= MAX_SAMPLES)
+		want_samples = value;
+	if (!strcmp(name, "any"))
+		any_boundary = value;
+	if (!strcmp(name, "user"))
+		user_end = value;
+}
+
 static void read_marks(void)
 {
-	static const char *const names[] = { "round", "work", "break", "io" };
-	static const unsigned int flags[] = {
-		BLOCK_ROUND, BLOCK_WORK, BLOCK_BREAK, BLOCK_IO
-	};
 	char path[sizeof(dir) + 32], name[16];
-	unsigned long vaddr;
-	unsigned int i;
+	unsigned long value;
 	FILE *f;
 
 	nr_marks = 0;
+	sample_ios = 1;
+	skip_samples = 0;
+	want_samples = MAX_SAMPLES;
+	any_boundary = false;
+	user_end = 0;
+	snprintf(path, sizeof(path), "%s/enough", dir);
+	remove(path);
 	snprintf(path, sizeof(path), "%s/marks", dir);
 	f = fopen(path, "r");
 	if (!f)
 		return;
-	while (nr_marks < MAX_MARKS &&
-	       fscanf(f, "%15s %lx", name, &vaddr) == 2) {
-		for (i = 0; i < sizeof(names) / sizeof(*names); i++)
-			if (!strcmp(name, names[i]))
-				marks[nr_marks++] = (struct mark){ vaddr, flags[i] };
-	}
+	while (fscanf(f, "%15s %lx", name, &value) == 2)
+		read_mark(name, value);
 	fclose(f);
 }
 
@@ -293,7 +486,7 @@ static void clear_block(struct block *b)
 	b->flags = (b->flags & ~BLOCK_MARKS) | marks_at(b->vaddr);
 }
 
-static void on_begin(unsigned int vcpu, void *data)
+static void begin_window(void)
 {
 	struct block *b;
 	unsigned int i;
@@ -304,37 +497,43 @@ static void on_begin(unsigned int vcpu, void *data)
 	for (i = 0; i < HASH_SIZE; i++)
 		for (b = table[i]; b; b = b->next)
 			clear_block(b);
-	for (i = 0; i < nr_cpus; i++) {
-		struct cpu *c = &cpus[i];
-
-		c->round = false;
-		c->all_ios = 0;
-		memset(c->rounds, 0, sizeof(c->rounds));
-		memset(c->ios_of, 0, sizeof(c->ios_of));
-		memset(c->by_ios, 0, sizeof(c->by_ios));
-		memset(c->insns_by_ios, 0, sizeof(c->insns_by_ios));
-	}
+	begun++;
 	active = true;
 	pthread_mutex_unlock(&lock);
 }
 
+/* The two are called once all translated code was dropped; no CPU runs meanwhile. */
+static void begin_counting(uint64_t id)
+{
+	counting = true;
+	qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
+	begin_window();
+}
+
+static void end_counting(uint64_t id)
+{
+	counting = false;
+	qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
+}
+
+static void on_begin(unsigned int vcpu, void *data)
+{
+	qemu_plugin_reset(plugin_id, begin_counting);
+}
+
 static void write_cpu(FILE *f, const struct cpu *c)
 {
-	const char *sep = "";
 	unsigned int i;
 
-	fprintf(f, "{\"all_ios\": %lu", c->all_ios);
+	fprintf(f, "{\"all_ios\": %lu, \"interrupts\": %lu", c->all_ios,
+		c->interrupts);
 	for (i = WORK; i <= BROKEN; i++)
 		fprintf(f, ", \"%s\": {\"rounds\": %lu, \"ios\": %lu}",
 			class_names[i], c->rounds[i], c->ios_of[i]);
-	fprintf(f, ", \"by_ios\": [");
-	for (i = 0; i <= MAX_IOS; i++) {
-		if (!c->by_ios[i])
-			continue;
-		fprintf(f, "%s[%u, %lu, %lu]", sep, i,
-			c->by_ios[i], c->insns_by_ios[i]);
-		sep = ", ";
-	}
+	fprintf(f, ", \"samples\": [");
+	for (i = 0; i < c->nr_samples; i++)
+		fprintf(f, "%s[%u, %u, %lu]", i ? ", " : "", c->samples[i].ios,
+			c->samples[i].rounds, c->samples[i].insns);
 	fprintf(f, "]}");
 }
 
@@ -363,6 +562,9 @@ static void write_window(FILE *f)
 
 	fprintf(f, "{\"cpus\": [");
 	for (i = 0; i < nr_cpus; i++) {
+		if (cpus[i].window != begun)
+			new_window(&cpus[i]);
+		end_sample(&cpus[i], i, BROKEN);
 		fprintf(f, "%s\n", i ? "," : "");
 		write_cpu(f, &cpus[i]);
 	}
@@ -382,7 +584,7 @@ static void on_end(unsigned int vcpu, void *data)
 	pthread_mutex_lock(&lock);
 	active = false;
 	snprintf(temp, sizeof(temp), "%s/writing", dir);
-	snprintf(path, sizeof(path), "%s/%u.json", dir, ++window);
+	snprintf(path, sizeof(path), "%s/%u.json", dir, ++written);
 	f = fopen(temp, "w");
 	if (f) {
 		write_window(f);
@@ -390,6 +592,7 @@ static void on_end(unsigned int vcpu, void *data)
 			rename(temp, path);
 	}
 	pthread_mutex_unlock(&lock);
+	qemu_plugin_reset(plugin_id, end_counting);
 }
 
 static unsigned int flags_of(struct qemu_plugin_tb *tb, uintptr_t host)
@@ -470,6 +673,12 @@ static void on_translation(uint64_t id, struct qemu_plugin_tb *tb)
 		note_vmrun(last + len);
 		flags |= BLOCK_VMRUN;
 	}
+	if (!counting) {
+		pthread_mutex_unlock(&lock);
+		return;
+	}
+	if (is_iret(bytes, len))
+		flags |= BLOCK_IRET;
 	b = find_block(tb, host, last);
 	b->flags = flags;
 	b->repeats = is_repeated(bytes, len);
@@ -482,6 +691,7 @@ EXPORT int qemu_plugin_install(uint64_t id, const struct qemu_plugin_info *info,
 {
 	unsigned int i;
 
+	plugin_id = id;
 	interface = info->version.cur;
 	nr_cpus = info->cpus.max_vcpus;
 	if (!info->system || nr_cpus > MAX_CPUS || argc != 1 ||

@@ -29,9 +29,11 @@ struct qemu_plugin_info {
 
 enum { QEMU_PLUGIN_CB_NO_REGS };
 
+typedef void (*qemu_plugin_simple_fn)(uint64_t id);
 typedef void (*qemu_plugin_trans_fn)(uint64_t id, struct qemu_plugin_tb *tb);
 typedef void (*qemu_plugin_exec_fn)(unsigned int vcpu, void *data);
 
+void qemu_plugin_reset(uint64_t id, qemu_plugin_simple_fn fn);
 void qemu_plugin_register_vcpu_tb_trans_cb(uint64_t id,
 					   qemu_plugin_trans_fn fn);
 void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *tb,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* A machine's only program: a window with a known number of instructions. */
 
+#define VECTOR	0x20
+
 	.code32
 	.text
 	.align 4
@@ -12,23 +14,48 @@ _start:
 	mov $0x200000, %esp
 	mov $0x80000, %edi
 	cld
+	lgdt gdt_ptr
+	lidt idt_ptr
+	mov $handler, %eax
+	movw %ax, idt + 8 * VECTOR
+	movw $8, idt + 8 * VECTOR + 2
+	movw $0x8e00, idt + 8 * VECTOR + 4
+	shr $16, %eax
+	movw %ax, idt + 8 * VECTOR + 6
 	.byte 0x0f, 0x1f, 0x84, 0, 'p', 'v', 'i', 'b'
 	jmp window
 
+	/* Rounds 7, 4, 2 and 1 are idle; 6, 5 and 3 find work. */
 window:
-	mov $3, %ebx			/* 1 */
-1:	call round			/* 3 */
-	dec %ebx			/* 3 */
-	jnz 1b				/* 3 */
-	jmp 2f				/* 1 */
+	mov $7, %ebx			/* 1 */
+1:	call round
+	dec %ebx			/* 3 of each round, with the next call */
+	jnz 1b
+	jmp 2f
 
 	.globl round
 round:
-	mov $100, %ecx			/* 3 */
-	rep stosb			/* 3, each of 100 repetitions */
-	cmp $2, %ebx			/* 3 */
-	je found			/* 3 */
-	ret				/* 2 */
+	mov $100, %ecx
+	rep stosb			/* counts once */
+	cmp $6, %ebx
+	je found			/* the 4th of round 6 */
+	cmp $5, %ebx
+	je interrupted			/* the 6th of round 5 */
+	cmp $3, %ebx
+	je broken
+	ret				/* the 9th of an idle round */
+
+interrupted:
+	int $VECTOR			/* 1 */
+	jmp found			/* 1 */
+
+broken:
+	call schedule
+	jmp found
+
+	.globl schedule
+schedule:
+	ret
 
 	.globl found
 found:
@@ -36,8 +63,27 @@ found:
 3:	loop 3b				/* 10 */
 	ret				/* 1 */
 
+	.globl handler
+handler:
+	push %ecx			/* 1 */
+	mov $50, %ecx			/* 1 */
+4:	loop 4b				/* 50 */
+	pop %ecx			/* 1 */
+	iret				/* 1 */
+
 2:	.byte 0x0f, 0x1f, 0x84, 0, 'p', 'v', 'i', 'e'
 	/* Ends QEMU: isa-debug-exit. */
 	mov $0, %al
 	out %al, $0xf4
 	hlt
+
+	.align 8
+gdt:	.quad 0, 0x00cf9a000000ffff
+gdt_ptr:
+	.word gdt_ptr - gdt - 1
+	.long gdt
+	.align 8
+idt:	.skip 8 * (VECTOR + 1)
+idt_ptr:
+	.word idt_ptr - idt - 1
+	.long idt

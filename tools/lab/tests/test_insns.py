@@ -35,30 +35,38 @@ class Plugin(unittest.TestCase):
         argv += ["-Wl,--build-id=none", "-o", program, HERE / "insns.S"]
         subprocess.run([str(a) for a in argv], check=True)
         symbols = symbols_of(program)
-        lines = [f"round {symbols['round']:#x}", f"work {symbols['found']:#x}"]
-        (directory / "marks").write_text("\n".join([*lines, f"io {symbols['found']:#x}", ""]))
+        marks = {"round": "round", "work": "found", "io": "found", "break": "schedule"}
+        marks["interrupt"] = "handler"
+        lines = [f"{kind} {symbols[name]:#x}\n" for kind, name in marks.items()]
+        (directory / "marks").write_text("".join([*lines, "sample 2\n"]))
         argv = [insns.program(), "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "16"]
         argv += ["-nodefaults", "-display", "none", "-device", "isa-debug-exit,iobase=0xf4"]
         argv += ["-plugin", f"{insns.build()},dir={directory}", "-kernel", program]
         subprocess.run([str(a) for a in argv], check=False, timeout=60)
         cls.doc = json.loads((directory / "1.json").read_text())
+        cls.cpu = cls.doc["cpus"][0]
         cls.totals = Counter()
         for _, count, _, kind, times in cls.doc["blocks"]:
             cls.totals[kind] += count * times
 
-    def test_a_round_at_work_is_counted_to_the_instruction(self):
-        # Of the round: 5, what follows found: 12, and dec, jnz, call of the next.
-        self.assertEqual(self.totals["work"], 4 + 12 + 3)
+    def test_a_sample_is_counted_to_the_instruction(self):
+        # Rounds 6 and 5; found: 12, and behind each round dec, jnz, call of the next.
+        count = (4 + 12 + 3) + (6 + 2 + 12 + 3)
+        self.assertEqual(self.totals["work"], count)
+        self.assertEqual(self.cpu["work"], {"rounds": 2, "ios": 2})
+        self.assertEqual(self.cpu["samples"], [[2, 2, count]])
+
+    def test_an_interrupt_is_counted_apart(self):
+        self.assertEqual(self.totals["interrupt"], 2 + 50 + 2)
+        self.assertEqual(self.cpu["interrupts"], 1)
 
     def test_a_round_without_work_is_counted_apart(self):
-        # 5 and the same three; the last one ends with the window.
-        self.assertEqual(self.totals["idle"], 5 + 3)
+        # Rounds 7, 4 and 2; the last one ends with the window.
+        self.assertEqual(self.totals["idle"], 3 * (9 + 3))
+        self.assertEqual(self.cpu["idle"], {"rounds": 3, "ios": 0})
 
-    def test_rounds_and_what_they_did(self):
-        cpu = self.doc["cpus"][0]
-        self.assertEqual(cpu["work"], {"rounds": 1, "ios": 1})
-        self.assertEqual(cpu["idle"], {"rounds": 1, "ios": 0})
-        self.assertEqual(cpu["by_ios"], [[1, 1, self.totals["work"]]])
+    def test_a_round_in_which_the_scheduler_ran_is_in_no_sample(self):
+        self.assertEqual(self.cpu["broken"], {"rounds": 1, "ios": 1})
 
     def test_the_rest_before_the_first_round(self):
         # The first jump is in the marker's block, which began before the window.

@@ -17,7 +17,6 @@ import platform
 import statistics
 import subprocess
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -32,9 +31,6 @@ VHOST_BLK, DAEMON, URING = "ring/vhost_blk", "ring/qemu-storage-daemon", "io_uri
 # None: completes at once; its poll queue, for those who can use it; a tag for each
 # request, or io_uring would hand them to its worker threads.
 NULL_BLK = {"irqmode": 0, "submit_queues": 1, "poll_queues": 1, "hw_queue_depth": 256}
-# Of a load whose instructions are counted: seconds from its first I/O to the window,
-# seconds that it goes on behind the window, and how long it may take to its first I/O.
-SETTLE, TAIL, START_LIMIT = 1, 3, 60
 
 
 def say(text):
@@ -50,34 +46,22 @@ def output_of(argv, limit):
     return done.stdout
 
 
-def ringload(name, depth, secs, where, before=()):
-    argv = [
-        *before,
-        RINGLOAD,
-        "--path",
-        name,
-        "--cpu",
-        0,
-        "--depth",
-        depth,
-        "--bs",
-        BS,
-        "--secs",
-        secs,
-    ]
-    return json.loads(output_of([*argv, *where], secs + 90))
+def ringload(name, depth, secs, where):
+    """The command line of a ringload."""
+    argv = [RINGLOAD, "--path", name, "--cpu", 0, "--depth", depth, "--bs", BS, "--secs", secs]
+    return [*argv, *where]
 
 
 class Backend:
     """What is opened on a device, measured several times, and closed.
 
     measure(depth, secs, before): BEFORE is put before the command that loads it.
-    load(depth, secs): the same load, for instructions to be counted.
+    command(depth, secs): the command line of the same load, for instructions to be counted.
     """
 
     name = ""
     configured = ""  # how, in words for the page
-    rounds = False  # a poller of ours serves it, whose rounds the plugin tells apart
+    loop = None  # of a poller of ours, whose rounds the plugin tells apart
 
     @classmethod
     def missing(cls):
@@ -88,34 +72,41 @@ class Backend:
         del workdir
         self.device = device
 
-    def load(self, depth, secs):
-        self.measure(depth, secs)
-
     def close(self):
         pass
 
 
-class Poller(Backend):
+class Ringload(Backend):
+    """What ringload plays the guest of; where() says how."""
+
+    def measure(self, depth, secs, before=()):
+        argv = [*before, *ringload(self.name, depth, secs, self.where())]
+        return json.loads(output_of(argv, secs + 90))
+
+    def command(self, depth, secs):
+        return ringload(self.name, depth, secs, self.where())
+
+
+class Poller(Ringload):
     """vhost_blk: a busy poller on the core."""
 
     name = VHOST_BLK
     configured = "one busy poller, engine auto (mq, polled queue), memory on demand"
-    rounds = True
+    loop = insns.POLLER
 
     @classmethod
     def missing(cls):
         return "" if Path("/dev/vhost-blk").exists() else "no vhost_blk here, only its rivals"
 
-    def measure(self, depth, secs, before=(), more=()):
-        where = ["--device", self.device, "--mode", "busy", "--poll-cpus", CORE, *more]
-        return ringload(self.name, depth, secs, where, before)
+    def where(self):
+        return ["--device", self.device, "--mode", "busy", "--poll-cpus", CORE]
 
-    def load(self, depth, secs):
+    def command(self, depth, secs):
         # In bursts: how many requests a round finds must not depend on the clock.
-        self.measure(depth, secs, more=["--burst"])
+        return [*super().command(depth, secs), "--burst"]
 
 
-class Daemon(Backend):
+class Daemon(Ringload):
     """qemu-storage-daemon's vhost-user-blk, all of it on the core."""
 
     name = DAEMON
@@ -137,8 +128,8 @@ class Daemon(Backend):
             time.sleep(0.1)
         raise RuntimeError("qemu-storage-daemon made no socket within a minute")
 
-    def measure(self, depth, secs, before=()):
-        return ringload(self.name, depth, secs, ["--socket", self.socket], before)
+    def where(self):
+        return ["--socket", self.socket]
 
     def close(self):
         self.process.terminate()
@@ -154,13 +145,15 @@ class Uring(Backend):
         "request, no time stamps"
     )
 
-    def fio(self, depth, secs, *more, before=()):
-        argv = [*before, "taskset", "-c", CORE, "fio", "--name=x", f"--filename={self.device}"]
+    def command(self, depth, secs):
+        argv = ["taskset", "-c", CORE, "fio", "--name=x", f"--filename={self.device}"]
         argv += ["--ioengine=io_uring", "--hipri", "--fixedbufs", "--registerfiles", "--direct=1"]
         argv += ["--rw=randread", f"--bs={BS}", f"--iodepth={depth}", "--norandommap"]
         argv += ["--time_based", f"--runtime={secs}", "--ramp_time=1", "--thread"]
-        argv += ["--output-format=json", *more]
-        text = output_of(argv, secs + 90)
+        return [*argv, "--output-format=json"]
+
+    def fio(self, depth, secs, *more, before=()):
+        text = output_of([*before, *self.command(depth, secs), *more], secs + 90)
         return json.loads(text[text.index("{") :])["jobs"][0]
 
     def measure(self, depth, secs, before=()):
@@ -230,47 +223,6 @@ def measure_depth(backends, depth, secs, rounds):
     return found
 
 
-def reads_of(device):
-    """The reads that the device has completed."""
-    return int(Path(f"/sys/block/{Path(device).name}/stat").read_text().split()[0])
-
-
-def await_reads(device, before, alive):
-    """Wait until the device completes more than BEFORE."""
-    limit = time.monotonic() + START_LIMIT
-    while reads_of(device) <= before:
-        if not alive() or time.monotonic() > limit:
-            raise RuntimeError(f"the load brought no I/O to {device}")
-        time.sleep(0.1)
-
-
-def counted(backend, depth, secs, symbols):
-    """Instructions of the serving core for each I/O, in a window of SECS."""
-    failed = []
-
-    def load():
-        try:
-            backend.load(depth, SETTLE + secs + TAIL)
-        except Exception as e:  # handed to the main thread below
-            failed.append(e)
-
-    before = reads_of(backend.device)
-    thread = threading.Thread(target=load)
-    thread.start()
-    try:
-        await_reads(backend.device, before, thread.is_alive)
-        time.sleep(SETTLE)
-        with insns.Counting(symbols) as counting:
-            time.sleep(secs)
-            if not thread.is_alive():
-                raise RuntimeError(f"{backend.name}: the load ended within the window")
-    finally:
-        thread.join()
-        if failed:
-            raise failed[0]
-    return {"path": backend.name, "depth": depth, **counting.window.served(CORE, backend.rounds)}
-
-
 def profiles(backends, depth, secs, workdir):
     """Where the core's time goes with each back end: a run of its own, as perf costs some."""
     if not profile.available():
@@ -306,7 +258,7 @@ def open_backends(device, workdir, stack, kinds=BACKENDS):
 def load_modules(workdir):
     env = guestside.environment(workdir, None)
     subprocess.run(["modprobe", "vhost"], check=False)
-    for module in ("vhost_poll", "vhost_serve", "vhost_blk"):
+    for module in ("vhost_poll", "vhost_serve", "vhost_blk", "vhost_fs"):
         if env.module(module):
             env.load(module)
 
@@ -324,6 +276,7 @@ def backends_open(kinds=BACKENDS):
 def document(commit):
     doc = {"machine": guestside.machine(commit), "rows": []}
     doc["machine"]["kernel"] = platform.release()
+    doc["machine"]["kernel_build"] = platform.version()
     doc["configured"] = {b.name: b.configured for b in BACKENDS}
     return doc
 
@@ -345,22 +298,4 @@ def run(depths, secs, rounds, out, commit, sample):
         guestside.write_json(out, doc)
     for name, ratio in doc["ratios"].items():
         say(f"{name}: {f'{ratio:.2f}' if ratio else 'no ratio, others had the CPUs'}")
-    return 0
-
-
-def count(depths, secs, runs, out, commit, kinds=BACKENDS):
-    """Count instructions, RUNS windows for each row, into OUT; the exit status."""
-    doc = document(commit)
-    with backends_open(kinds) as (backends, _):
-        symbols = insns.symbols()
-        for backend in backends:
-            for depth in depths:
-                rows = [counted(backend, depth, secs, symbols) for _ in range(runs)]
-                doc["rows"].append(insns.middle(rows))
-                guestside.write_json(out, doc)
-                row = doc["rows"][-1]
-                say(
-                    f"{backend.name} depth {depth}: {row['insns']:,.1f} instructions of each I/O "
-                    f"(spread {row['spread']:.2%} of {runs} windows)"
-                )
     return 0

@@ -12,17 +12,41 @@ import json
 import mmap
 import os
 import re
+import statistics
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 SHOWN = 16
-# A poller's thread asks for the end once a round, and tells the policy of work.
-ROUND, WORK = "kthread_should_stop", "vhost_poll_policy_work"
-BREAK = re.compile(r"asm_sysvec_\w+|asm_common_interrupt|asm_exc_nmi|__schedule")
-# null_blk enters it once for each request.
-IO = "null_queue_rq"
+# Another task, or an NMI, whose handler ends with more than one IRET.
+BREAK = re.compile(r"__schedule|asm_exc_nmi")
+INTERRUPT = re.compile(r"asm_sysvec_\w+|asm_common_interrupt|asm_spurious_interrupt")
+EXCEPTION = re.compile(r"asm_exc_\w+")
 USER_END = 1 << 47
-CLASSES = ("other", "work", "idle", "broken", "guest")
+OURS = ("vhost_poll", "vhost_serve", "vhost_blk", "vhost_fs")
+CLASSES = ("other", "work", "idle", "broken", "interrupt", "guest")
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The functions that the rounds of a loop enter: each one, one with work, each I/O.
+
+    A poller's thread asks for the end once a round, and tells its policy of work.
+    """
+
+    io: str
+    round: str = "kthread_should_stop"
+    work: str = "vhost_poll_policy_work"
+    idles: bool = True  # has rounds without work, between which I/Os are whole
+
+
+def system_call(name):
+    """The loop of a program that makes this call over and over."""
+    entry = f"__x64_sys_{name}"
+    return Loop(io=entry, round="entry_SYSCALL_64", work=entry, idles=False)
+
+
+POLLER = Loop(io="null_queue_rq")
 
 
 def directory():
@@ -39,12 +63,8 @@ def _summary(cpu):
     return f"{cpu['all_ios']} I/Os, rounds: {rounds}"
 
 
-def middle(rows):
-    """The median of several windows, with the `spread` of all."""
-    rows = sorted(rows, key=lambda r: r["insns"])
-    middle = rows[len(rows) // 2]
-    spread = (rows[-1]["insns"] - rows[0]["insns"]) / middle["insns"]
-    return {**middle, "spread": spread}
+def quantile(ordered, share):
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
 
 
 class Symbols:
@@ -59,7 +79,6 @@ class Symbols:
                 found.setdefault(int(words[0], 16), (owner, words[2]))
         self.starts = sorted(found)
         self.names = [found[start] for start in self.starts]
-        self.marks = list(self._marks())
 
     def at(self, address):
         """(module, function)."""
@@ -68,13 +87,21 @@ class Symbols:
         i = bisect.bisect_right(self.starts, address) - 1
         return self.names[i] if i >= 0 else ("kernel", hex(address))
 
-    def _marks(self):
+    def marks(self, loop):
         """The plugin's marks as lines of text."""
-        kinds = {ROUND: "round", WORK: "work", IO: "io"}
+        by_name = {loop.round: "round", loop.work: "work"}
+        yield f"user {USER_END:#x}"
         for start, (_, name) in zip(self.starts, self.names, strict=True):
-            kind = kinds.get(name) or ("break" if BREAK.fullmatch(name) else None)
-            if kind:
-                yield f"{kind} {start:#x}"
+            if name in by_name:
+                yield f"{by_name[name]} {start:#x}"
+            if name == loop.io:
+                yield f"io {start:#x}"
+            if BREAK.fullmatch(name):
+                yield f"break {start:#x}"
+            elif INTERRUPT.fullmatch(name):
+                yield f"interrupt {start:#x}"
+            elif EXCEPTION.fullmatch(name):
+                yield f"exception {start:#x}"
 
 
 class Window:
@@ -90,30 +117,44 @@ class Window:
             where = ("guest", "") if kind == "guest" else symbols.at(vaddr)
             self.functions[cpu][kind][where] += insns * times
 
-    def served(self, cpu, rounds):
-        """A row of what serves I/O on CPU.
+    def served(self, cpu):
+        """A row of all that serves I/O on CPU, by all I/Os."""
+        ios = self.cpus[cpu]["all_ios"]
+        self._need(ios, cpu, "I/O")
+        return {"ios": ios, **self.cost(cpu, CLASSES, ios)}
 
-        With ROUNDS: of the rounds at work that nothing broke into, by the I/Os of
-        these.  Else of all that the CPU executed, by all I/Os.
-        """
+    def sampled(self, cpu):
+        """A row of the samples of CPU: `insns` is their median."""
         found = self.cpus[cpu]
-        ios = found["work"]["ios"] if rounds else found["all_ios"]
-        if not ios:
+        samples = found["samples"]
+        self._need(samples, cpu, "whole sample")
+        ios = found["work"]["ios"]
+        costs = sorted(insns / n for n, _, insns in samples)
+        idle = found["idle"]["rounds"]
+        return {
+            "ios": ios,
+            "samples": len(samples),
+            "broken_ios": found["broken"]["ios"],
+            "interrupts": found["interrupts"],
+            "ios_per_round": ios / found["work"]["rounds"],
+            "idle_round": self.totals[cpu]["idle"] / idle if idle else None,
+            **self.cost(cpu, ["work"], ios),
+            "mean": self.totals[cpu]["work"] / ios,
+            "insns": statistics.median(costs),
+            "range": [costs[0], quantile(costs, 0.1), quantile(costs, 0.9), costs[-1]],
+        }
+
+    def _need(self, found, cpu, what):
+        if not found:
             seen = "; ".join(f"CPU {i}: {_summary(c)}" for i, c in enumerate(self.cpus))
-            raise RuntimeError(f"no I/O of CPU {cpu} in the window ({seen})")
-        row = {"ios": ios, **self.cost(cpu, ["work"] if rounds else CLASSES, ios)}
-        if rounds:
-            idle = found["idle"]["rounds"]
-            row["ios_per_round"] = ios / found["work"]["rounds"]
-            row["idle_round"] = self.totals[cpu]["idle"] / idle if idle else None
-        return row
+            raise RuntimeError(f"no {what} of CPU {cpu} in the window ({seen})")
 
     def sides(self, server):
         """Instructions of the CPU that serves, of nested guests, and of the rest."""
         own = self.totals[server]
         others = [t for cpu, t in enumerate(self.totals) if cpu != server]
         return {
-            "server": sum(own[kind] for kind in ("other", "work", "broken")),
+            "server": own.total() - own["idle"] - own["guest"],
             "server_idle": own["idle"],
             "vcpu": sum(t["guest"] for t in self.totals),
             "rest": sum(t.total() - t["guest"] for t in others),
@@ -128,11 +169,16 @@ class Window:
         return {
             "insns": sum(merged.values()) / ios,
             "modules": dict(modules.most_common()),
-            "functions": [
-                {"function": name or module, "module": module, "insns": insns / ios}
-                for (module, name), insns in merged.most_common(SHOWN)
-            ],
+            "functions": _functions(merged.most_common(SHOWN), ios),
+            "ours": _functions([f for f in merged.most_common() if f[0][0] in OURS][:SHOWN], ios),
         }
+
+
+def _functions(counted, ios):
+    return [
+        {"function": name or module, "module": module, "insns": insns / ios}
+        for (module, name), insns in counted
+    ]
 
 
 def _machine_code(letter):
@@ -158,18 +204,27 @@ def symbols():
 
 
 class Counting:
-    """A window; `window` is what it held, after its end."""
+    """A window; `window` is what it held, after its end.
 
-    def __init__(self, known):
+    LOOP has samples of SAMPLE I/Os or a few more: WANT of them at most, behind SKIP.
+    """
+
+    def __init__(self, known, loop=POLLER, sample=1, skip=0, want=4096):
         self.dir = Path(directory())
         self.symbols = known
         self.window = None
+        self.marks = [*known.marks(loop), f"sample {sample:#x}", f"skip {skip:#x}"]
+        self.marks += [f"want {want:#x}", f"any {int(not loop.idles):#x}"]
 
     def __enter__(self):
-        (self.dir / "marks").write_text("\n".join(self.symbols.marks) + "\n")
+        (self.dir / "marks").write_text("\n".join(self.marks) + "\n")
         self.before = set(self.dir.glob("*.json"))
         _execute(_machine_code(b"b"))
         return self
+
+    def enough(self):
+        """Whether a CPU has the samples that were wanted."""
+        return (self.dir / "enough").exists()
 
     def __exit__(self, kind, *rest):
         _execute(_machine_code(b"e"))

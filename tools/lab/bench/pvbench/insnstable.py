@@ -9,6 +9,13 @@ from pvbench.table import ruled
 # An I/O of ours may take so much more than the table has, as a share.
 MORE = 0.05
 FUNCTIONS = 10
+# What the counts depend on beside our source; the table is of one of each.
+VERSIONS = {
+    "kernel": "kernel",
+    "kernel_build": "kernel's build",
+    "compiler": "compiler of our modules",
+    "emulator": "emulator",
+}
 
 
 def _key(row):
@@ -23,9 +30,10 @@ def incomparable(doc, kept):
     """Why the two do not compare, or an empty string: the code that is not ours differs."""
     if not kept["rows"]:
         return "no table is kept: UPDATE=1 writes it"
-    theirs, here = kept["kernel"], doc["machine"]["kernel"]
-    if theirs != here:
-        return f"the table is of kernel {theirs}, this is {here}: UPDATE=1 writes it anew"
+    for key, name in VERSIONS.items():
+        theirs, here = kept.get(key), doc["machine"].get(key)
+        if theirs != here:
+            return f"the {name} differs: the table's {theirs}, here {here}; UPDATE=1 writes it anew"
     return ""
 
 
@@ -38,7 +46,7 @@ def worse(doc, kept):
         name = f"{row['path']}, depth {row['depth']}"
         old = before.get(_key(row))
         if old is None:
-            found.append(f"{name}: not in the table")
+            found.append(f"{name}: not in the table; UPDATE=1 adds it")
         elif row["insns"] > old * (1 + MORE):
             more = row["insns"] / old - 1
             found.append(
@@ -47,50 +55,95 @@ def worse(doc, kept):
     return found
 
 
+def _belongs(path):
+    return is_ours(path) or path.startswith("host ")
+
+
 def kept(doc, old):
-    """The table to keep: ours; rows that were not counted stay if they still compare."""
-    rows = {}
-    if old.get("kernel") == doc["machine"]["kernel"]:
-        rows = _kept_rows(old)
-    rows |= {_key(r): round(r["insns"], 1) for r in doc["rows"] if is_ours(r["path"])}
+    """The table to keep, without other back ends; old rows stay if they still compare."""
+    rows = {} if incomparable(doc, old) else _kept_rows(old)
+    rows |= {_key(r): round(r["insns"], 1) for r in doc["rows"] if _belongs(r["path"])}
     listed = [{"path": p, "depth": d, "insns": n} for (p, d), n in sorted(rows.items())]
-    return json.dumps({"kernel": doc["machine"]["kernel"], "rows": listed}, indent=1) + "\n"
+    table = {key: doc["machine"].get(key) for key in VERSIONS} | {"rows": listed}
+    return json.dumps(table, indent=1) + "\n"
+
+
+def ratios(rows):
+    """(operation, ours, the system call's, ratio) of each that has both."""
+    counts = {row["path"]: row["insns"] for row in rows if row["depth"] == 1}
+    for path, ours in counts.items():
+        op = path.removeprefix("ring/vhost_fs ")
+        call = counts.get(f"host {op}")
+        if op != path and call:
+            yield op, ours, call, ours / call
+
+
+def _number(value):
+    return f"{value:,.1f}"
+
+
+def _rows(doc, before):
+    yield (
+        "path",
+        "depth",
+        "insns/I/O",
+        "kept",
+        "change",
+        "spread",
+        "samples",
+        "p10",
+        "p90",
+        "idle",
+    )
+    for row in doc["rows"]:
+        old = before.get(_key(row))
+        spread = row.get("range")
+        yield (
+            row["path"],
+            str(row["depth"]),
+            _number(row["insns"]),
+            _number(old) if old else "–",
+            f"{row['insns'] / old - 1:+.1%}" if old else "–",
+            f"{row['spread']:.2%}" if len(row["windows"]) > 1 else "–",
+            str(row.get("samples", "–")),
+            _number(spread[1]) if spread else "–",
+            _number(spread[2]) if spread else "–",
+            _number(row["idle_round"]) if row.get("idle_round") else "–",
+        )
+
+
+def _functions(row):
+    modules = ", ".join(f"{m} {n:,.1f}" for m, n in row["modules"].items() if n >= 0.1)
+    yield f"{row['path']}, depth {row['depth']}: {modules}"
+    yield "    the dearest of ours:"
+    for f in row["ours"][:FUNCTIONS]:
+        yield f"{f['insns']:10,.1f}  {f['function']} ({f['module']})"
+    yield "    the dearest of all:"
+    for f in row["functions"][:FUNCTIONS]:
+        yield f"{f['insns']:10,.1f}  {f['function']} ({f['module']})"
+    yield ""
 
 
 def render(doc, kept_doc):
     """The rows, and the dearest functions of each of ours."""
-    before = _kept_rows(kept_doc) if not incomparable(doc, kept_doc) else {}
-    table = [("path", "depth", "insns/I/O", "kept", "change", "spread", "I/Os", "idle round")]
-    for row in doc["rows"]:
-        old = before.get(_key(row))
-        idle = row.get("idle_round")
-        table.append(
-            (
-                row["path"],
-                str(row["depth"]),
-                f"{row['insns']:,.1f}",
-                f"{old:,.1f}" if old else "–",
-                f"{row['insns'] / old - 1:+.1%}" if old else "–",
-                f"{row['spread']:.2%}",
-                f"{row['ios']:,}",
-                f"{idle:,.1f}" if idle else "–",
-            )
-        )
+    machine = doc["machine"]
+    why = incomparable(doc, kept_doc)
+    before = {} if why else _kept_rows(kept_doc)
     out = [
-        f"Instructions of the serving core for each 4 KiB random read; kernel "
-        f"{doc['machine']['kernel']}, commit {doc['machine']['commit']}",
-        "Not seen: cache misses, barriers, what an atomic operation waits for.",
+        f"Instructions of the serving core for each 4 KiB random read, and for each operation on "
+        f"a file; commit {machine['commit']}",
+        *(f"{name}: {machine.get(key)}" for key, name in VERSIONS.items()),
+        "Not seen: cache misses, barriers, what an atomic operation waits for, and spinning.",
         "",
-        *ruled(table),
+        *ruled(list(_rows(doc, before))),
+        *([f"not compared: {why}", ""] if why else []),
     ]
+    for op, ours, call, ratio in ratios(doc["rows"]):
+        out.append(
+            f"{op}: {ours:,.1f} by vhost_fs, {call:,.1f} by the system call: {ratio:.2f} times"
+        )
+    out.append("")
     for row in doc["rows"]:
-        if not is_ours(row["path"]):
-            continue
-        modules = ", ".join(f"{m} {n:,.1f}" for m, n in row["modules"].items() if n >= 0.1)
-        out += [f"{row['path']}, depth {row['depth']}: {modules}"]
-        out += [
-            f"{f['insns']:10,.1f}  {f['function']} ({f['module']})"
-            for f in row["functions"][:FUNCTIONS]
-        ]
-        out.append("")
+        if is_ours(row["path"]):
+            out += _functions(row)
     return "\n".join(out)

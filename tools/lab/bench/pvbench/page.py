@@ -234,9 +234,9 @@ def _insns_section(doc):
         cards.append(_card(svg.bars(title, items, sub)))
     return (
         "<h2>Instructions of one I/O, by function</h2><p>All that the serving core executed, "
-        "counted by the emulator; of vhost_blk the poller's rounds that found work and that no "
-        "interrupt broke into, of the others everything. It does not show cache misses, barriers "
-        "and what an atomic operation waits for.</p>"
+        "counted by the emulator. Of a poller of ours it is the rounds that found work, without "
+        "interrupts, of a system call the time in the kernel, of the others everything. It does "
+        "not show cache misses, barriers, and what an atomic operation waits for.</p>"
         f'<div class="grid">{"".join(cards)}</div>'
     )
 

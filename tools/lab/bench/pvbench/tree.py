@@ -7,11 +7,14 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[4]
 RINGLOAD = "tools/testing/selftests/vhost_blk"
+FSLOAD = "tools/testing/selftests/vhost_fs"
 
 
-def build(pvio=True):
-    """Our modules, pvio and the load generator.  Old ones must not pass for new ones."""
-    for words in (["modules"], *([["pvio"]] if pvio else []), ["-C", RINGLOAD]):
+def build(pvio=True, fsload=False):
+    """Our modules, pvio and the load generators.  Old ones must not pass for new ones."""
+    targets = [["modules"], ["-C", RINGLOAD]]
+    targets += [["pvio"]] * pvio + [["-C", FSLOAD, f"{TOP / FSLOAD}/fsload"]] * fsload
+    for words in targets:
         argv = ["make", "-s", *words]
         done = subprocess.run(argv, cwd=TOP, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -10,35 +10,42 @@ from unittest import mock
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
-from pvbench import hostside, insns, insnstable  # noqa: E402
+from pvbench import counting, hostside, insns, insnstable  # noqa: E402
 
 KALLSYMS = """
 ffffffff81000100 T kthread_should_stop
 ffffffff81000200 T asm_sysvec_reschedule_ipi
 ffffffff81000300 D some_data
+ffffffff81000400 T asm_exc_page_fault
+ffffffff81000500 T asm_exc_nmi
+ffffffff81000600 t __schedule
+ffffffff81000700 T __x64_sys_pread64
+ffffffff81000800 T entry_SYSCALL_64
 ffffffffc0000000 t null_queue_rq\t[null_blk]
 ffffffffc0001000 t vring_poll\t[vhost_blk]
 ffffffffc0001100 T vhost_poll_policy_work\t[vhost_poll]
 """.strip()
 
 
-def rounds(work, ios, idle):
+def rounds(work, ios, idle, samples=()):
     return {
         "all_ios": ios + 7,
+        "interrupts": 3,
         "work": {"rounds": work, "ios": ios},
         "idle": {"rounds": idle, "ios": 0},
         "broken": {"rounds": 1, "ios": 7},
-        "by_ios": [],
+        "samples": list(samples),
     }
 
 
 WINDOW = {
-    "cpus": [rounds(0, 0, 0), rounds(5, 10, 2)],
+    "cpus": [rounds(0, 0, 0), rounds(5, 10, 2, [[4, 2, 16], [4, 2, 24], [2, 1, 10]])],
     "blocks": [
         [0xFFFFFFFFC0001010, 4, 1, "work", 10],
         [0xFFFFFFFF81000100, 2, 1, "work", 5],
         [0xFFFFFFFF81000100, 2, 1, "idle", 2],
         [0xFFFFFFFFC0001010, 4, 1, "broken", 7],
+        [0xFFFFFFFF81000200, 9, 1, "interrupt", 1],
         [0xFFFFFFFFC0001010, 6, 0, "guest", 3],
         [0x401000, 3, 0, "other", 2],
     ],
@@ -52,86 +59,115 @@ class Counted(unittest.TestCase):
 
     def test_marks_are_what_begins_a_round_what_is_work_and_what_breaks_in(self):
         self.assertEqual(
-            self.symbols.marks,
+            list(self.symbols.marks(insns.POLLER)),
             [
+                "user 0x800000000000",
                 "round 0xffffffff81000100",
-                "break 0xffffffff81000200",
+                "interrupt 0xffffffff81000200",
+                "exception 0xffffffff81000400",
+                "break 0xffffffff81000500",
+                "break 0xffffffff81000600",
                 "io 0xffffffffc0000000",
                 "work 0xffffffffc0001100",
             ],
         )
 
-    def test_an_io_costs_the_rounds_at_work_and_none_else(self):
-        row = self.window.served(1, True)
-        self.assertEqual(row["ios"], 10)
+    def test_marks_of_a_system_call(self):
+        marks = set(self.symbols.marks(insns.system_call("pread64")))
+        entry = {f"{kind} 0xffffffff81000700" for kind in ("work", "io")}
+        self.assertLessEqual({"round 0xffffffff81000800", *entry}, marks)
+        self.assertNotIn("io 0xffffffffc0000000", marks)
+
+    def test_an_io_costs_the_median_of_the_samples(self):
+        row = self.window.sampled(1)
+        self.assertEqual((row["ios"], row["samples"], row["broken_ios"]), (10, 3, 7))
         self.assertEqual(row["insns"], 5.0)
+        self.assertEqual(row["range"], [4.0, 4.0, 6.0, 6.0])
         self.assertEqual(row["idle_round"], 2)
         self.assertEqual(row["ios_per_round"], 2)
         self.assertEqual(row["modules"], {"vhost_blk": 4.0, "kernel": 1.0})
 
+    def test_functions_of_ours_are_listed_apart(self):
+        row = self.window.sampled(1)
+        ours = {"function": "vring_poll", "module": "vhost_blk", "insns": 4.0}
+        self.assertEqual(row["ours"], [ours])
+        self.assertEqual(len(row["functions"]), 2)
+
     def test_without_rounds_all_that_was_executed_counts(self):
-        row = self.window.served(1, False)
-        self.assertEqual((row["ios"], row["insns"]), (17, (40 + 10 + 4 + 28) / 17))
+        row = self.window.served(1)
+        self.assertEqual((row["ios"], row["insns"]), (17, (40 + 10 + 4 + 28 + 9) / 17))
+
+    def test_the_server_has_its_interrupts_and_not_its_idle_rounds(self):
+        sides = self.window.sides(1)
+        self.assertEqual(sides, {"server": 87, "server_idle": 4, "vcpu": 18, "rest": 6})
 
     def test_a_guest_and_user_space_have_no_functions(self):
         self.assertEqual(self.window.functions[0]["guest"], {("guest", ""): 18})
         self.assertEqual(self.window.functions[0]["other"], {("user", ""): 6})
 
-    def test_no_io_is_an_error(self):
-        with self.assertRaises(RuntimeError):
-            self.window.served(0, True)
+    def test_no_io_and_no_sample_are_errors(self):
+        nothing = {"cpus": [{**rounds(0, 0, 0), "all_ios": 0}], "blocks": []}
+        with self.assertRaisesRegex(RuntimeError, "no whole sample"):
+            self.window.sampled(0)
+        with self.assertRaisesRegex(RuntimeError, "no I/O"):
+            insns.Window(nothing, self.symbols).served(0)
 
 
 class Load:
-    """A back end whose load says when it begins."""
+    """A load that is a shell command."""
 
-    name, device, rounds = "load", "/dev/null0", True
+    path, depth, loop = "load", 1, insns.POLLER
 
-    def __init__(self, happened):
-        self.happened = happened
+    def __init__(self, command):
+        self.argv = ["sh", "-c", command]
 
-    def load(self, depth, secs):
-        del depth, secs
-        self.happened.append("load")
+    def command(self, secs):
+        del secs
+        return self.argv
 
 
 class Begins(unittest.TestCase):
-    """A window must not begin before its load has, nor outlast it."""
+    """A window must not outlast its load, nor wait for ever."""
 
     def setUp(self):
-        self.happened = []
+        self.windows = []
         patches = [
-            mock.patch.object(hostside, "SETTLE", 0),
-            mock.patch.object(hostside.insns, "Counting", self.window),
+            mock.patch.object(counting, "SETTLE", 0),
+            mock.patch.object(counting, "LIMIT", 0.3),
+            mock.patch.object(counting.insns, "Counting", self.window),
         ]
         for patch in patches:
             patch.start()
             self.addCleanup(patch.stop)
 
-    def window(self, symbols):
-        self.happened.append("window")
-        return mock.MagicMock()
-
-    def test_a_load_that_brings_no_io_is_an_error_and_no_window(self):
-        with (
-            mock.patch.object(hostside, "reads_of", return_value=5),
-            self.assertRaisesRegex(RuntimeError, "no I/O"),
-        ):
-            hostside.counted(Load(self.happened), 1, 0, None)
-        self.assertEqual(self.happened, ["load"])
+    def window(self, symbols, loop, sample, skip, want):
+        del symbols, loop
+        self.windows.append((sample, skip, want))
+        found = mock.MagicMock()
+        found.__enter__.return_value = found
+        found.__exit__.return_value = False
+        found.enough.return_value = False
+        return found
 
     def test_a_load_that_ends_within_the_window_is_an_error(self):
-        with (
-            mock.patch.object(hostside, "reads_of", side_effect=[5, 6]),
-            self.assertRaisesRegex(RuntimeError, "within the window"),
-        ):
-            hostside.counted(Load(self.happened), 1, 0.1, None)
-        self.assertEqual(self.happened, ["load", "window"])
+        with self.assertRaisesRegex(RuntimeError, "load: too bad"):
+            counting.counted(Load("echo too bad >&2"), 0, None)
+
+    def test_a_load_of_too_few_ios_is_an_error(self):
+        with self.assertRaisesRegex(RuntimeError, "51 samples of 16 I/Os took more"):
+            counting.counted(Load("exec sleep 60"), 0, None)
+        self.assertEqual(self.windows, [(16, 10, 41)])
 
 
-def doc_of(count, path=hostside.VHOST_BLK, kernel="6.12"):
+class Middle(unittest.TestCase):
+    def test_the_median_of_the_windows_and_their_spread(self):
+        row = counting.middle([{"insns": 110}, {"insns": 90}, {"insns": 100}])
+        self.assertEqual(row, {"insns": 100, "windows": [90, 100, 110], "spread": 0.2})
+
+
+def doc_of(count, path=hostside.VHOST_BLK, **machine):
     row = {"path": path, "depth": 1, "insns": count}
-    return {"machine": {"kernel": kernel}, "rows": [row]}
+    return {"machine": {"kernel": "6.12", "compiler": "GCC", **machine}, "rows": [row]}
 
 
 class Kept(unittest.TestCase):
@@ -143,14 +179,25 @@ class Kept(unittest.TestCase):
         self.assertEqual(len(insnstable.worse(doc_of(1051), self.kept)), 1)
 
     def test_a_row_that_is_not_kept_is_found(self):
-        self.assertEqual(len(insnstable.worse(doc_of(1), {"kernel": "6.12", "rows": []})), 1)
+        self.assertEqual(len(insnstable.worse(doc_of(1), {"rows": []})), 1)
 
     def test_others_may_take_what_they_like(self):
         self.assertEqual(insnstable.worse(doc_of(9999, hostside.URING), self.kept), [])
 
-    def test_another_kernel_does_not_compare(self):
-        self.assertTrue(insnstable.incomparable(doc_of(1000, kernel="7.0"), self.kept))
-        self.assertFalse(insnstable.incomparable(doc_of(1000), self.kept))
+    def test_another_kernel_or_compiler_does_not_compare(self):
+        self.assertIn("kernel", insnstable.incomparable(doc_of(1, kernel="7.0"), self.kept))
+        self.assertIn("compiler", insnstable.incomparable(doc_of(1, compiler="clang"), self.kept))
+        self.assertEqual(insnstable.incomparable(doc_of(1000), self.kept), "")
+
+    def test_rows_that_were_not_counted_stay_if_they_still_compare(self):
+        old = json.loads(insnstable.kept(doc_of(2, "ring/vhost_fs read"), self.kept))
+        self.assertEqual(len(old["rows"]), 2)
+        new = json.loads(insnstable.kept(doc_of(2, compiler="clang"), old))
+        self.assertEqual(len(new["rows"]), 1)
+
+    def test_a_request_is_compared_with_its_system_call(self):
+        rows = doc_of(300, "ring/vhost_fs read")["rows"] + doc_of(200, "host read")["rows"]
+        self.assertEqual(list(insnstable.ratios(rows)), [("read", 300, 200, 1.5)])
 
 
 if __name__ == "__main__":
