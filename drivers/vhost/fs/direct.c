@@ -70,6 +70,7 @@ static void vhfs_direct_end(struct vhfs_req *req)
 	/* vfs_iocb_iter_write() ends the write itself unless the I/O was queued. */
 	if (iocb->ki_flags & IOCB_WRITE)
 		kiocb_end_write(iocb);
+	res = vhfs_io_result(req, res, res);
 	if (res >= 0 && req->in.opcode == FUSE_WRITE)
 		vhfs_reply(req, struct fuse_write_out)->size = res;
 	else if (res >= 0)

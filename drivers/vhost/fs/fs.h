@@ -567,6 +567,7 @@ int vhfs_copy_file_range(struct vhfs_req *req);
 /* io.c */
 int vhfs_read(struct vhfs_req *req);
 int vhfs_write(struct vhfs_req *req);
+ssize_t vhfs_io_result(const struct vhfs_req *req, ssize_t done, ssize_t r);
 
 /* direct.c */
 bool vhfs_direct_needs_no_thread(const struct vhfs_req *req);

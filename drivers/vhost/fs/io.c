@@ -150,23 +150,62 @@ static ssize_t vhfs_do_part(struct vhfs_req *req, struct vhfs_handle *handle,
 }
 
 /*
- * All of @iter, or up to an error or the end of the file.  Returns -EIOCBQUEUED as
+ * Does the guest look only at the error of an answer, and not at its length?
+ *
+ * So Linux does when it moves pages of its cache.  It takes a short READ for the end of the file,
+ * and keeps zeroes for the rest.  After a short WRITE it takes all pages for written.  It does
+ * look at the length of a read(2) or write(2) that goes by its cache, where the program can ask
+ * again.  Such a READ has the program's lock owner, and such a WRITE lacks FUSE_WRITE_CACHE.
+ */
+static bool vhfs_is_all_or_nothing(const struct vhfs_req *req)
+{
+	if (req->in.opcode == FUSE_READ)
+		return !(vhfs_args(req, struct fuse_read_in)->read_flags & FUSE_READ_LOCKOWNER);
+	return vhfs_args(req, struct fuse_write_in)->write_flags & FUSE_WRITE_CACHE;
+}
+
+/**
+ * vhfs_io_result - how a READ or WRITE ended, for the guest
+ * @req: READ or WRITE
+ * @done: bytes that were moved
+ * @r: how the last try ended: bytes, 0 at the end of the file, or an error
+ *
+ * Return: how many bytes the answer is to say, or the error that it is to say instead.
+ */
+ssize_t vhfs_io_result(const struct vhfs_req *req, ssize_t done, ssize_t r)
+{
+	if (!vhfs_is_all_or_nothing(req))
+		return done ?: r;
+	if (r < 0)
+		return r;
+	/* The file system stopped without a reason. */
+	if (req->in.opcode == FUSE_WRITE && done < vhfs_args(req, struct fuse_write_in)->size)
+		return -EIO;
+	return done;
+}
+
+/*
+ * All of @all, or up to an error or the end of the file.  Returns -EIOCBQUEUED as
  * vhfs_direct_io() does.
  */
 static ssize_t vhfs_do_io(struct vhfs_req *req, struct vhfs_handle *handle,
-			  struct kiocb *iocb, struct iov_iter *iter)
+			  struct kiocb *iocb, const struct iov_iter *all)
 {
-	struct iov_iter before;
+	const size_t want = iov_iter_count(all);
+	struct iov_iter iter;
 	ssize_t done = 0, r;
 
 	do {
-		before = *iter;
-		r = vhfs_do_part(req, handle, iocb, iter);
+		/* Anew, because a limit of the file's size cuts @iter.  The next try says so. */
+		iter = *all;
+		iov_iter_advance(&iter, done);
+		r = vhfs_do_part(req, handle, iocb, &iter);
 		/* The file system is more particular than the disk; a worker copies then. */
 		if (r == -EINVAL && iocb->ki_flags & IOCB_DIRECT && !req->hot) {
 			iocb->ki_flags &= ~IOCB_DIRECT;
-			*iter = before;
-			r = vhfs_do_part(req, handle, iocb, iter);
+			iter = *all;
+			iov_iter_advance(&iter, done);
+			r = vhfs_do_part(req, handle, iocb, &iter);
 		}
 		if (r > 0)
 			done += r;
@@ -176,8 +215,8 @@ static ssize_t vhfs_do_io(struct vhfs_req *req, struct vhfs_handle *handle,
 		 */
 		if (r > 0 && req->threadless)
 			iocb->ki_flags &= ~IOCB_DIRECT;
-	} while (r > 0 && iov_iter_count(iter));
-	return done ?: r;
+	} while (r > 0 && done < want);
+	return vhfs_io_result(req, done, r);
 }
 
 /*

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Errors of the file system and of its disk reach the guest.  Where the guest looks only at the
+ * error of an answer, a part of the data is not reported as success.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <linux/fs.h>
+
+#include "../vhost_blk/backend.h"
+#include "fsrig.h"
+
+#define BLOCK	4096U
+#define BLOCKS	16
+#define BAD	8
+#define SECTORS	(BLOCK / 512)
+#define DISK	"fserr"
+/* Larger ones go to a worker: VHFS_HOT_WRITE of the kernel. */
+#define HOT	(128U << 10)
+
+static u8 data[1 << 20];
+
+/* The exported directory is on a disk whose blocks can be made bad. */
+static void begin_on_disk(struct fs *f)
+{
+	const char *disk;
+
+	fs_make_dir(f, "tmpfs");
+	disk = nullb_create(&(struct nullb){ .name = DISK });
+	EXPECT(!run_command("mkfs.ext4 -q -b %u %s", BLOCK, disk));
+	EXPECT(!mount(disk, f->dir, "ext4", 0, NULL));
+	fs_open(f, NULL);
+}
+
+static void begin_with_room(struct fs *f, const char *size)
+{
+	fs_make_dir(f, "tmpfs");
+	EXPECT(!mount("t", f->dir, "tmpfs", 0, size));
+	fs_open(f, NULL);
+}
+
+static void make_file(struct fs *f, const char *name)
+{
+	unsigned int i;
+	int fd;
+
+	for (i = 0; i < BLOCKS; i++)
+		memset(data + i * BLOCK, 'a' + i, BLOCK);
+	fs_host_write(f, name, data, BLOCKS * BLOCK);
+	fd = open(fs_path(f, name), O_RDWR);
+	EXPECT(fd >= 0);
+	EXPECT(!fsync(fd));
+	EXPECT(!posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED));
+	close(fd);
+}
+
+/* One block of a file cannot be read or written any more. */
+static void break_block(struct fs *f, const char *name, int block)
+{
+	int fd = open(fs_path(f, name), O_RDONLY);
+	char range[64];
+
+	EXPECT(fd >= 0);
+	EXPECT(!ioctl(fd, FIBMAP, &block));
+	EXPECT(block);
+	close(fd);
+	snprintf(range, sizeof(range), "+%u-%u", block * SECTORS, (block + 1) * SECTORS - 1);
+	EXPECT_EQ(nullb_set(DISK, "badblocks", range), 0);
+}
+
+static int read_blocks(struct fs *f, u64 node, u64 fh, u32 flags, u32 read_flags)
+{
+	struct fuse_read_in in = {
+		.fh = fh, .size = BLOCKS * BLOCK, .flags = flags, .read_flags = read_flags,
+	};
+	int r = fs_call(f, FUSE_READ, node, &in, sizeof(in), in.size);
+
+	return r ? r : (int)f->reply_len;
+}
+
+/* The guest would fill the rest of its pages with zeroes, and cut the file at that place. */
+static void a_read_error_is_no_end_of_file(void)
+{
+	struct fs f;
+	u64 node, fh;
+
+	begin_on_disk(&f);
+	make_file(&f, "file");
+	break_block(&f, "file", BAD);
+	node = fs_node(&f, "file");
+	EXPECT_EQ(fs_open_node(&f, node, O_RDONLY, &fh), 0);
+	EXPECT_EQ(read_blocks(&f, node, fh, 0, 0), -EIO);
+	/* Now the poller finds the part before the bad block in the page cache. */
+	EXPECT_EQ(read_blocks(&f, node, fh, 0, 0), -EIO);
+	EXPECT_EQ(read_blocks(&f, node, fh, O_DIRECT, 0), -EIO);
+	/* A program gets that part. */
+	EXPECT_EQ(read_blocks(&f, node, fh, 0, FUSE_READ_LOCKOWNER), BAD * BLOCK);
+	EXPECT(!memcmp(f.reply, data, BAD * BLOCK));
+	/* And here is an end. */
+	EXPECT(!truncate(fs_path(&f, "file"), BAD * BLOCK - 1));
+	EXPECT_EQ(read_blocks(&f, node, fh, 0, 0), BAD * BLOCK - 1);
+	EXPECT_EQ(read_blocks(&f, node, fh, O_DIRECT, 0), BAD * BLOCK - 1);
+	fs_close(&f);
+}
+
+static void a_full_disk_fails_a_write_of(u32 size)
+{
+	struct fs f;
+	u64 node, fh;
+
+	begin_with_room(&f, "size=1M");
+	fs_host_write(&f, "full", data, sizeof(data) - size / 2);
+	fs_host_write(&f, "file", "", 0);
+	node = fs_node(&f, "file");
+	EXPECT_EQ(fs_open_node(&f, node, O_RDWR, &fh), 0);
+	EXPECT_EQ(fs_write_flags(&f, node, fh, 0, data, size, 0, FUSE_WRITE_CACHE), -ENOSPC);
+	EXPECT_EQ(fs_write_flags(&f, node, fh, 0, data, size, O_DIRECT, FUSE_WRITE_CACHE),
+		  -ENOSPC);
+	/* A program gets the length, and the error when it goes on. */
+	EXPECT_EQ(fs_write(&f, node, fh, 0, data, size), size / 2);
+	EXPECT_EQ(fs_write(&f, node, fh, size / 2, data, size / 2), -ENOSPC);
+	/* What was freed can be written back after all. */
+	EXPECT(!unlink(fs_path(&f, "full")));
+	EXPECT_EQ(fs_write_flags(&f, node, fh, 0, data, size, 0, FUSE_WRITE_CACHE), size);
+	EXPECT(fs_host_is(&f, "file", data, size));
+	fs_close(&f);
+}
+
+/* The guest would take all its pages for written, and forget the rest. */
+static void a_full_disk_fails_what_is_written_back(void)
+{
+	a_full_disk_fails_a_write_of(HOT);
+	a_full_disk_fails_a_write_of(2 * HOT);
+}
+
+/* The file system cuts such a write without an error. */
+static void the_largest_file_fails_what_is_written_back(void)
+{
+	const u64 last = (0xffffffffULL - 1) * BLOCK;
+	struct fs f;
+	u64 node, fh;
+
+	begin_on_disk(&f);
+	fs_host_write(&f, "file", "", 0);
+	node = fs_node(&f, "file");
+	EXPECT_EQ(fs_open_node(&f, node, O_RDWR, &fh), 0);
+	EXPECT_EQ(fs_write(&f, node, fh, last, data, 2 * BLOCK), BLOCK);
+	EXPECT_EQ(fs_write_flags(&f, node, fh, last, data, 2 * BLOCK, 0, FUSE_WRITE_CACHE),
+		  -EFBIG);
+	EXPECT_EQ(fs_write_flags(&f, node, fh, last, data, BLOCK, 0, FUSE_WRITE_CACHE), BLOCK);
+	fs_close(&f);
+}
+
+static void cleanup(void)
+{
+	fs_cleanup();
+	backend_cleanup();
+}
+
+static const struct ktap_test tests[] = {
+	{ "a_read_error_is_no_end_of_file", a_read_error_is_no_end_of_file },
+	{ "a_full_disk_fails_what_is_written_back", a_full_disk_fails_what_is_written_back },
+	{ "the_largest_file_fails_what_is_written_back",
+	  the_largest_file_fails_what_is_written_back },
+};
+
+int main(int argc, char **argv)
+{
+	return ktap_main(argc, argv, tests, KTAP_COUNT(tests), cleanup);
+}
