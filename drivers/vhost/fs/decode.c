@@ -90,6 +90,8 @@ static int vhfs_check_string(enum vhfs_name kind, const char *name, size_t len)
 		return len >= PATH_MAX ? -ENAMETOOLONG : 0;
 	case VHFS_NAME_XATTR:
 		return !len || len > XATTR_NAME_MAX ? -ERANGE : 0;
+	case VHFS_NAME_UNUSED:
+		return 0;
 	default:
 		return -EINVAL;
 	}

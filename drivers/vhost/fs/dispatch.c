@@ -59,7 +59,9 @@ static const struct vhfs_op vhfs_ops[] = {
 	OP(LINK,	link,	HOT | CHANGES | DIR, IN(link), OUT(entry),
 	   .names = NAME1),
 	OP(CREATE,	create,	MAKES, IN(create), OPENED, .names = NAME1),
-	OP(TMPFILE,	tmpfile, MAKES, IN(create), OPENED, .names = NAME1),
+	/* Linux has "/" as the name of a file that has none. */
+	OP(TMPFILE,	tmpfile, MAKES, IN(create), OPENED,
+	   .names = { VHFS_NAME_UNUSED }),
 
 	OP(UNLINK,	unlink,	HOT | CHANGES | DIR, 0, 0, .names = NAME1),
 	OP(RMDIR,	rmdir,	HOT | CHANGES | DIR, 0, 0, .names = NAME1),

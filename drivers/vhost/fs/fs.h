@@ -80,6 +80,7 @@ enum vhfs_name {
 	VHFS_NAME_LOOKUP,	/* one component, . and .. too */
 	VHFS_NAME_TARGET,	/* what a symbolic link says */
 	VHFS_NAME_XATTR,
+	VHFS_NAME_UNUSED,	/* any string: the operation needs no name */
 };
 
 /* Properties of an operation. */

@@ -24,6 +24,7 @@ PATIENCE = 240 if DEBUG else 120
 # Under emulation a round trip takes milliseconds, so polling pays only with this.
 POLL_MAX_US = 100000
 TAG = "share"
+TOOL = Path(__file__).with_name("sharetool")
 HELPER = TOP / "tools/pvfs/mount.pvfs"
 IN_C = Path("/usr/lib/qemu/virtiofsd")
 IN_RUST = Path("/usr/libexec/virtiofsd")

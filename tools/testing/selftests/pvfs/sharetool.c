@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * sharetool - what a process does to files that others use, too
+ * sharetool - what a process does to files that others use, too, and what no command does
  *
  *	sharetool lock KIND FILE [START LENGTH]	wait for a lock and keep it
  *	sharetool try KIND FILE [START LENGTH]	take a lock if it is free
  *	sharetool append FILE LETTER COUNT	records, each by one write()
  *	sharetool swing DIR COUNT		rename DIR/a to DIR/b and back
  *	sharetool replace DIR LETTER COUNT	rename new files to DIR/target
+ *	sharetool unnamed DIR NAME TEXT		write a file without a name, and link it there
+ *	sharetool map FILE LETTER BYTES		write a new file by a mapping, and msync() it
  *
  * KIND is posix or flock.  While `lock` runs, SIGUSR1 interrupts the wait and SIGUSR2
  * unlocks the file, which stays open.  It is linked statically, because guests run it.
@@ -19,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* Neither a power of two nor a page, so that records lie across all boundaries. */
@@ -212,6 +215,43 @@ static int do_replace(char **argv)
 	return 0;
 }
 
+static int do_unnamed(char **argv)
+{
+	int fd = open(argv[2], O_TMPFILE | O_RDWR, 0640);
+	char path[32];
+
+	if (fd < 0)
+		die("open without a name");
+	if (write(fd, argv[4], strlen(argv[4])) != (ssize_t)strlen(argv[4]))
+		die("write");
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (chdir(argv[2]))
+		die(argv[2]);
+	if (linkat(AT_FDCWD, path, AT_FDCWD, argv[3], AT_SYMLINK_FOLLOW))
+		die("link");
+	return 0;
+}
+
+static int do_map(char **argv)
+{
+	int fd = open(argv[2], O_RDWR | O_CREAT | O_TRUNC, 0644);
+	size_t len = atol(argv[4]);
+	void *map;
+
+	if (fd < 0)
+		die(argv[2]);
+	if (ftruncate(fd, len))
+		die("truncate");
+	map = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED)
+		die("map");
+	memset(map, *argv[3], len);
+	if (msync(map, len, MS_SYNC))
+		die("msync");
+	say("written");
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 3 ? argv[1] : "";
@@ -226,6 +266,10 @@ int main(int argc, char **argv)
 		return do_append(argv);
 	if (!strcmp(what, "replace") && argc > 4)
 		return do_replace(argv);
+	if (!strcmp(what, "unnamed") && argc > 4)
+		return do_unnamed(argv);
+	if (!strcmp(what, "map") && argc > 4)
+		return do_map(argv);
 	fprintf(stderr, "usage: see the source\n");
 	return 2;
 }

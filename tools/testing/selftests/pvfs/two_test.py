@@ -9,14 +9,12 @@ The host side is vhost_fs, with an export of its own for each of the three devic
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pvfs
-from pvfs import HELPER, PATIENCE, POLL_MAX_US, TAG, PvfsCase, serve
+from pvfs import HELPER, PATIENCE, POLL_MAX_US, TAG, TOOL, PvfsCase, serve
 from pvlab import ktap
 from pvlab.guest import Guest, Share
 
-TOOL = Path(__file__).with_name("sharetool")
 KINDS = ("posix", "flock")
 # The numbers of fcntl(2) and flock(2), as /proc/PID/syscall has them.
 LOCK_CALLS = ("72", "73")

@@ -400,7 +400,8 @@ static void a_file_without_a_name_gets_one(void)
 	struct fuse_link_in link;
 	u64 fh;
 
-	EXPECT_EQ(fs_call_name(f, FUSE7_TMPFILE, ROOT, &in, sizeof(in), "#", NULL,
+	/* Linux sends this name. */
+	EXPECT_EQ(fs_call_name(f, FUSE7_TMPFILE, ROOT, &in, sizeof(in), "/", NULL,
 			       ENTRY + sizeof(struct fuse_open_out)), 0);
 	link.oldnodeid = ((struct fuse_entry_out *)f->reply)->nodeid;
 	fh = ((struct fuse_open_out *)(f->reply + ENTRY))->fh;
