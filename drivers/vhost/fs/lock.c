@@ -26,8 +26,12 @@
 
 #include "fs.h"
 
-/* Locked ranges of one owner, about: the kernel accounts them to no one. */
+/*
+ * Locked ranges of one owner, and those of an export for each lock that it may have, about: the
+ * kernel accounts them to no one.
+ */
 #define MAX_RANGES	16384
+#define RANGES_PER_LOCK	4
 #define RETRY_MIN_MS	1U
 #define RETRY_MAX_MS	100U
 
@@ -38,6 +42,7 @@
  * @owners: by the guest's number
  * @lock: @owners, @waits
  * @nr: owners and waits
+ * @ranges: POSIX locks in the host's lists, and the copies of them that requests have
  */
 struct vhfs_locks {
 	struct vhfs_export *ex;
@@ -46,6 +51,7 @@ struct vhfs_locks {
 	struct rhashtable owners;
 	struct list_head waits;
 	atomic_t nr;
+	atomic_long_t ranges;
 };
 
 /*
@@ -176,14 +182,25 @@ static struct vhfs_owner *vhfs_owner_get(struct vhfs_locks *locks, u64 id)
 	return owner;
 }
 
-static fl_owner_t vhfs_lm_get_owner(fl_owner_t owner)
+/*
+ * The VFS calls the first for each copy that it makes of a lock, to put it into its lists or to
+ * split it, and the second when it frees one.
+ */
+static fl_owner_t vhfs_lm_get_owner(fl_owner_t fl_owner)
 {
-	refcount_inc(&((struct vhfs_owner *)owner)->refs);
+	struct vhfs_owner *owner = fl_owner;
+
+	refcount_inc(&owner->refs);
+	atomic_long_inc(&owner->locks->ranges);
 	return owner;
 }
 
-static void vhfs_lm_put_owner(fl_owner_t owner)
+static void vhfs_lm_put_owner(fl_owner_t fl_owner)
 {
+	struct vhfs_owner *owner = fl_owner;
+
+	/* First: the export's locks may go with the owner. */
+	atomic_long_dec(&owner->locks->ranges);
 	vhfs_owner_put(owner);
 }
 
@@ -347,7 +364,7 @@ static void vhfs_fill_flock(const struct vhfs_req *req, struct file *file,
 	fl->fl_end = OFFSET_MAX;
 }
 
-/* The lock has the reference of @owner. */
+/* The lock has the reference of @owner, for which lm_put_owner() will be called. */
 static void vhfs_fill_posix(const struct vhfs_req *req, struct file *file,
 			    struct vhfs_owner *owner, struct file_lock *fl)
 {
@@ -362,17 +379,28 @@ static void vhfs_fill_posix(const struct vhfs_req *req, struct file *file,
 	fl->fl_start = arg->lk.start;
 	fl->fl_end = arg->lk.end;
 	fl->fl_lmops = &vhfs_lock_ops;
+	atomic_long_inc(&owner->locks->ranges);
 	owner->pid = arg->lk.pid;
 }
 
-/* Each range of an owner holds it.  Unlocking a part may make two of one; all of it may go. */
+/*
+ * Each range of an owner holds it.  Unlocking a part may make two of one; all of it may go.  An
+ * export that has no more room for locks can still unlock, with as much room again.
+ */
 static bool vhfs_too_many_ranges(struct vhfs_owner *owner,
 				 const struct fuse_lk_in *arg)
 {
-	if (arg->lk.type == F_UNLCK && !arg->lk.start &&
-	    arg->lk.end == OFFSET_MAX)
+	struct vhfs_locks *locks = owner->locks;
+	bool unlock = arg->lk.type == F_UNLCK;
+	u64 max = (u64)locks->ex->cfg.max_locks * RANGES_PER_LOCK;
+
+	if (unlock && !arg->lk.start && arg->lk.end == OFFSET_MAX)
 		return false;
-	return refcount_read(&owner->refs) > MAX_RANGES;
+	if (refcount_read(&owner->refs) <= MAX_RANGES &&
+	    atomic_long_read(&locks->ranges) < (unlock ? 2 * max : max))
+		return false;
+	atomic64_inc(&locks->ex->refused);
+	return true;
 }
 
 static int vhfs_fill_lock(const struct vhfs_req *req,

@@ -71,7 +71,7 @@ enum vhost_fs_cache {
  * @max_handles: files and directories it may have open; beyond that EMFILE.
  *	0 is the default (65,536)
  * @max_locks: owners of POSIX locks and requests that wait for a lock; beyond
- *	that ENOLCK.  0 is the default (16,384)
+ *	that ENOLCK, as beyond four times as many locked ranges.  0 is the default (16,384)
  * @pad: 0
  *
  * Needs CAP_SYS_ADMIN in the user namespace of the mount, as a bind mount does.

@@ -33,16 +33,21 @@ static void nap(void)
 	nanosleep(&ts, NULL);
 }
 
-static void begin(struct locked *l)
+static void begin_with(struct locked *l, const struct vhost_fs_export *export)
 {
 	fs_make_dir(&l->f, "tmpfs");
-	fs_open(&l->f, NULL);
+	fs_open(&l->f, export);
 	fs_host_write(&l->f, "one", "x", 1);
 	l->node = fs_node(&l->f, "one");
 	EXPECT_EQ(fs_open_node(&l->f, l->node, O_RDWR, &l->fh[0]), 0);
 	EXPECT_EQ(fs_open_node(&l->f, l->node, O_RDWR, &l->fh[1]), 0);
 	l->host = open(fs_path(&l->f, "one"), O_RDWR | O_CLOEXEC);
 	EXPECT(l->host >= 0);
+}
+
+static void begin(struct locked *l)
+{
+	begin_with(l, NULL);
 }
 
 static struct fuse_lk_in lock_arg(struct locked *l, unsigned int who, u32 type,
@@ -290,6 +295,64 @@ static void a_session_that_ends_ends_waiting(void)
 	fs_close(&l.f);
 }
 
+#define OWNERS	4
+#define RANGES	(4 * OWNERS)
+
+/* Of two owners, which lock every second byte; each has so many already. */
+static int lock_range(struct locked *l, unsigned int who, unsigned int n)
+{
+	unsigned int start = 4 * n + 2 * who;
+
+	return setlk(l, who, F_WRLCK, start, start);
+}
+
+/* The host has memory for each range, so all owners together have a limit, too. */
+static void the_ranges_of_an_export_are_bounded(void)
+{
+	struct vhost_fs_export few = { .max_locks = OWNERS };
+	struct fuse_lk_in in;
+	struct locked l;
+	unsigned int i;
+
+	begin_with(&l, &few);
+	/* What only passes by does not count for ever. */
+	for (i = 0; i < 3 * RANGES; i++) {
+		EXPECT_EQ(setlk(&l, 0, F_WRLCK, i, i), 0);
+		EXPECT_EQ(setlk(&l, 1, F_WRLCK, i, i), -EAGAIN);
+		in = lock_arg(&l, 1, F_WRLCK, 0, RANGES * 4, 0);
+		EXPECT_EQ(fs_call(&l.f, FUSE_GETLK, l.node, &in, sizeof(in), 24), 0);
+		EXPECT_EQ(setlk(&l, 0, F_UNLCK, i, i), 0);
+	}
+	for (i = 0; i < RANGES; i++)
+		EXPECT_EQ(lock_range(&l, i % 2, i / 2), 0);
+	EXPECT_EQ(lock_range(&l, 0, i), -ENOLCK);
+	EXPECT_EQ(lock_range(&l, 1, i), -ENOLCK);
+	/* To unlock is allowed, and makes room again. */
+	EXPECT_EQ(setlk(&l, 0, F_UNLCK, 0, 0), 0);
+	EXPECT_EQ(lock_range(&l, 1, i), 0);
+	EXPECT_EQ(lock_range(&l, 1, i + 1), -ENOLCK);
+	EXPECT_EQ(setlk(&l, 1, F_UNLCK, 0, ~0ULL >> 1), 0);
+	EXPECT_EQ(lock_range(&l, 0, i), 0);
+	fs_close(&l.f);
+}
+
+/* Holes can be made in a large lock, one for each range of the limit. */
+static void unlocking_makes_no_more_ranges_than_that(void)
+{
+	struct vhost_fs_export few = { .max_locks = OWNERS };
+	struct locked l;
+	unsigned int i;
+
+	begin_with(&l, &few);
+	EXPECT_EQ(setlk(&l, 0, F_WRLCK, 0, 1000), 0);
+	for (i = 1; i < 2 * RANGES; i++)
+		EXPECT_EQ(setlk(&l, 0, F_UNLCK, 2 * i, 2 * i), 0);
+	EXPECT_EQ(setlk(&l, 0, F_UNLCK, 2 * i, 2 * i), -ENOLCK);
+	EXPECT_EQ(setlk(&l, 0, F_UNLCK, 0, ~0ULL >> 1), 0);
+	EXPECT_EQ(host_lock(&l, F_WRLCK, NULL), 0);
+	fs_close(&l.f);
+}
+
 static const struct ktap_test tests[] = {
 	{ "owners_exclude_each_other", owners_exclude_each_other },
 	{ "the_host_and_a_guest_exclude_each_other",
@@ -302,6 +365,8 @@ static const struct ktap_test tests[] = {
 	  flush_and_release_take_locks_away },
 	{ "the_end_takes_locks_away", the_end_takes_locks_away },
 	{ "a_session_that_ends_ends_waiting", a_session_that_ends_ends_waiting },
+	{ "the_ranges_of_an_export_are_bounded", the_ranges_of_an_export_are_bounded },
+	{ "unlocking_makes_no_more_ranges_than_that", unlocking_makes_no_more_ranges_than_that },
 };
 
 int main(int argc, char **argv)
