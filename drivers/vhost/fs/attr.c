@@ -315,6 +315,25 @@ static int vhfs_set_times(const struct fuse_setattr_in *arg, struct iattr *attr)
 }
 
 /*
+ * Are the times those of a write or a truncation in the guest?  A guest that writes back tells
+ * them, because it knows them better.  The core's fuse_flush_times() sends exactly the first
+ * bits, and no system call does.  With a new size no system call asks for a time of its own.
+ *
+ * A squashed guest may write and truncate files that it does not own.  An error would be that of
+ * its fsync(), close() or truncate(), which have been carried out.  The time stays that of the
+ * change on the host.
+ */
+static bool vhfs_tells_times(const struct vhfs_req *req, const struct fuse_setattr_in *arg)
+{
+	const u32 times = FATTR_MTIME | FATTR_CTIME;
+	const u32 more = FATTR_FH | FATTR_LOCKOWNER | FATTR_KILL_SUIDGID;
+
+	if (!vhfs_writes_back(req->ex))
+		return false;
+	return arg->valid == (times | FATTR_FH) || (arg->valid & ~more) == (times | FATTR_SIZE);
+}
+
+/*
  * In steps, because file systems do not expect a size together with others, and
  * the VFS no set-id bits to be killed together with a mode.
  */
@@ -338,15 +357,9 @@ static int vhfs_set_all(struct vhfs_req *req, const struct fuse_setattr_in *arg)
 	}
 	if (arg->valid & FATTR_MODE)
 		vhfs_set_mode(req, arg, &attr);
-	return attr.ia_valid ? vhfs_change(req, &path, &attr, false) : 0;
-}
-
-/* The core's fuse_flush_times() sends exactly these bits, and no system call does. */
-static bool vhfs_flushes_times(const struct vhfs_req *req,
-			       const struct fuse_setattr_in *arg)
-{
-	return vhfs_writes_back(req->ex) &&
-	       arg->valid == (FATTR_MTIME | FATTR_CTIME | FATTR_FH);
+	if (attr.ia_valid)
+		r = vhfs_change(req, &path, &attr, false);
+	return r == -EPERM && vhfs_tells_times(req, arg) ? 0 : r;
 }
 
 int vhfs_setattr(struct vhfs_req *req)
@@ -362,12 +375,6 @@ int vhfs_setattr(struct vhfs_req *req)
 		return r;
 	r = vhfs_set_all(req, arg);
 	mnt_drop_write(vhfs_mnt(req));
-	/*
-	 * A squashed guest may write files that it does not own, and an error would be that of
-	 * its fsync() and close().  The time stays that of the write on the host.
-	 */
-	if (r == -EPERM && vhfs_flushes_times(req, arg))
-		r = 0;
 	return r ?: vhfs_answer_attr(req);
 }
 

@@ -193,6 +193,21 @@ static void writing_back_gives_no_right_to_read(void)
 	EXPECT(host_stat(&f, "drop").st_mtime);
 	times.valid = FATTR_MTIME | FATTR_CTIME;
 	EXPECT_EQ(fs_setattr(&f, node, &times), -EPERM);
+	/* As truncate(2) and ftruncate(2) send them. */
+	fs_host_write(&f, "drop", "hello", 5);
+	times.size = 3;
+	times.valid = FATTR_SIZE | FATTR_LOCKOWNER | FATTR_MTIME | FATTR_CTIME;
+	EXPECT_EQ(fs_setattr(&f, node, &times), 0);
+	EXPECT(fs_host_is(&f, "drop", "hel", 3));
+	times.size = 2;
+	times.valid |= FATTR_FH;
+	EXPECT_EQ(fs_setattr(&f, node, &times), 0);
+	EXPECT(fs_host_is(&f, "drop", "he", 2));
+	/* The error of the truncation itself is one. */
+	EXPECT(!chmod(fs_path(&f, "drop"), 0644));
+	times.valid &= ~FATTR_FH;
+	EXPECT_EQ(fs_setattr(&f, node, &times), -EACCES);
+	EXPECT(fs_host_is(&f, "drop", "he", 2));
 	fs_close(&f);
 }
 
