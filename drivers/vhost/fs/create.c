@@ -206,6 +206,25 @@ again:
 	return vhfs_answer_made(req, dentry, r);
 }
 
+/*
+ * linkat(2) asks this, and vfs_link() does not.  A guest that is not squashed checks for itself.
+ * A squashed one is bound as the host's users are with fs.protected_hardlinks=1: it makes no link
+ * to a file of another user that it could not write, or whose set-id bit it would keep alive.
+ */
+static int vhfs_may_link(const struct vhfs_req *req, const struct vhfs_node *node)
+{
+	struct mnt_idmap *idmap = mnt_idmap(node->mount->mnt);
+	struct inode *inode = node->inode;
+	const umode_t gid = S_ISGID | 0010;
+	umode_t mode = inode->i_mode;
+
+	if (!(req->ex->cfg.flags & VHOST_FS_EXPORT_SQUASH) || inode_owner_or_capable(idmap, inode))
+		return 0;
+	if (!S_ISREG(mode) || mode & S_ISUID || (mode & gid) == gid)
+		return -EPERM;
+	return inode_permission(idmap, inode, MAY_READ | MAY_WRITE) ? -EPERM : 0;
+}
+
 int vhfs_link(struct vhfs_req *req)
 {
 	const struct fuse_link_in *arg = vhfs_args(req, struct fuse_link_in);
@@ -217,6 +236,8 @@ int vhfs_link(struct vhfs_req *req)
 	r = vhfs_node_check(node);
 	if (!r && node->mount->mnt != vhfs_mnt(req))
 		r = -EXDEV;
+	if (!r)
+		r = vhfs_may_link(req, node);
 	if (!r)
 		r = vhfs_link_node(req, node);
 	vhfs_node_put(node, !req->hot);

@@ -170,6 +170,46 @@ static void squashed_all_are_one_user(void)
 	fs_close(&f);
 }
 
+static int link_it(struct fs *f, u64 node, u64 dir, const char *name)
+{
+	struct fuse_link_in in = { .oldnodeid = node };
+
+	return fs_call_name(f, FUSE_LINK, dir, &in, sizeof(in), name, NULL, ENTRY);
+}
+
+/* As fs.protected_hardlinks has it for the host's users. */
+static void a_squashed_user_links_what_he_may_write(void)
+{
+	struct vhost_fs_export squash = {
+		.flags = VHOST_FS_EXPORT_SQUASH, .squash_uid = 1000,
+		.squash_gid = 1000,
+	};
+	struct fs f;
+	u64 node, dir;
+
+	begin(&f, &squash);
+	EXPECT(!mkdir(fs_path(&f, "his"), 0700));
+	EXPECT(!chown(fs_path(&f, "his"), 1000, 1000));
+	dir = fs_node(&f, "his");
+	fs_host_write(&f, "roots", "x", 1);
+	node = fs_node(&f, "roots");
+	EXPECT(!chmod(fs_path(&f, "roots"), 0644));
+	EXPECT_EQ(link_it(&f, node, dir, "read"), -EPERM);
+	EXPECT(!chmod(fs_path(&f, "roots"), 04666));
+	EXPECT_EQ(link_it(&f, node, dir, "suid"), -EPERM);
+	EXPECT(!chmod(fs_path(&f, "roots"), 02676));
+	EXPECT_EQ(link_it(&f, node, dir, "sgid"), -EPERM);
+	EXPECT(!chmod(fs_path(&f, "roots"), 0666));
+	EXPECT_EQ(link_it(&f, node, dir, "written"), 0);
+	EXPECT(!mkfifo(fs_path(&f, "fifo"), 0666));
+	EXPECT_EQ(link_it(&f, fs_node(&f, "fifo"), dir, "fifo"), -EPERM);
+	/* His own, whatever it is. */
+	EXPECT(!chown(fs_path(&f, "fifo"), 1000, 1000));
+	EXPECT_EQ(link_it(&f, fs_node(&f, "fifo"), dir, "fifo"), 0);
+	EXPECT(!fs_host_there(&f, "his/read") && fs_host_there(&f, "his/written"));
+	fs_close(&f);
+}
+
 /* The handle is for reading, too, and lets no one read what he may not. */
 static void writing_back_gives_no_right_to_read(void)
 {
@@ -291,6 +331,7 @@ static const struct ktap_test tests[] = {
 	{ "a_read_only_export_is_not_changed",
 	  a_read_only_export_is_not_changed },
 	{ "squashed_all_are_one_user", squashed_all_are_one_user },
+	{ "a_squashed_user_links_what_he_may_write", a_squashed_user_links_what_he_may_write },
 	{ "writing_back_gives_no_right_to_read", writing_back_gives_no_right_to_read },
 	{ "privileged_attributes_go_by_policy",
 	  privileged_attributes_go_by_policy },
