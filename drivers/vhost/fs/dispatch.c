@@ -161,6 +161,10 @@ static bool vhfs_kills(const struct vhfs_req *req)
 	case FUSE_SETXATTR:
 		return vhfs_args(req, struct fuse_setxattr_in)->setxattr_flags &
 		       FUSE_SETXATTR_ACL_KILL_SGID;
+	case FUSE_FALLOCATE:
+	case FUSE_COPY_FILE_RANGE:
+		/* These have no flag for it, and the guest leaves it to us all the same. */
+		return req->in.uid;
 	default:
 		return false;
 	}

@@ -120,6 +120,34 @@ static void set_id_bits_go_when_the_guest_says_so(void)
 	fs_close(&f);
 }
 
+/* The guest cannot say so in these requests, and does not clear the bits itself. */
+static void set_id_bits_go_with_what_users_change(void)
+{
+	struct fuse_fallocate_in room = { .length = 65536 };
+	struct fuse_copy_file_range_in copy = { .len = 5 };
+	struct fs f;
+	u64 node;
+
+	begin(&f, NULL);
+	fs_host_write(&f, "one", "hello", 5);
+	fs_host_write(&f, "from", "HELLO", 5);
+	node = fs_node(&f, "one");
+	EXPECT_EQ(fs_open_node(&f, node, O_RDWR, (u64 *)&room.fh), 0);
+	copy.nodeid_out = node;
+	copy.fh_out = room.fh;
+	EXPECT_EQ(fs_open_node(&f, fs_node(&f, "from"), O_RDONLY, (u64 *)&copy.fh_in), 0);
+	for (f.uid = 0; f.uid <= 1000; f.uid += 1000) {
+		EXPECT(!chmod(fs_path(&f, "one"), 06755));
+		EXPECT_EQ(fs_call(&f, FUSE_FALLOCATE, node, &room, sizeof(room), 0), 0);
+		EXPECT_EQ(host_stat(&f, "one").st_mode & 07777, f.uid ? 0755 : 06755);
+		EXPECT(!chmod(fs_path(&f, "one"), 06755));
+		EXPECT_EQ(fs_call(&f, FUSE_COPY_FILE_RANGE, fs_node(&f, "from"), &copy,
+				  sizeof(copy), sizeof(struct fuse_write_out)), 0);
+		EXPECT_EQ(host_stat(&f, "one").st_mode & 07777, f.uid ? 0755 : 06755);
+	}
+	fs_close(&f);
+}
+
 static void a_read_only_export_is_not_changed(void)
 {
 	struct vhost_fs_export ro = { .flags = VHOST_FS_EXPORT_READ_ONLY };
@@ -328,6 +356,7 @@ static const struct ktap_test tests[] = {
 	{ "the_group_bit_needs_the_group", the_group_bit_needs_the_group },
 	{ "set_id_bits_go_when_the_guest_says_so",
 	  set_id_bits_go_when_the_guest_says_so },
+	{ "set_id_bits_go_with_what_users_change", set_id_bits_go_with_what_users_change },
 	{ "a_read_only_export_is_not_changed",
 	  a_read_only_export_is_not_changed },
 	{ "squashed_all_are_one_user", squashed_all_are_one_user },
