@@ -100,7 +100,8 @@ static int vhfs_gather(struct vhfs_handle *handle, u64 pos,
 	int r = 0;
 
 	mutex_lock(&handle->pos_lock);
-	if (dir->f_pos != pos) {
+	/* btrfs looks for the last name when a file seeks to the beginning. */
+	if (!pos || dir->f_pos != pos) {
 		at = vfs_llseek(dir, pos, SEEK_SET);
 		r = at < 0 ? at : 0;
 	}
