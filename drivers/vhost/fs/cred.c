@@ -9,8 +9,9 @@
  *
  * Squash: one uid and gid and no capabilities; the host's checks bind.
  *
- * CAP_SYS_RESOURCE is never there, or quotas and reserved blocks would not bind
- * a guest.  CAP_FSETID is missing where set-id bits have to go ("kill").
+ * CAP_SYS_RESOURCE is never there, or quotas would not bind a guest.  (The blocks
+ * that ext4 reserves go by the uid, too, so an opener who is root uses them.)  CAP_FSETID
+ * is missing where set-id bits have to go ("kill").
  */
 #include <linux/capability.h>
 #include <linux/hash.h>
