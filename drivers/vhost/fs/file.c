@@ -89,6 +89,14 @@ static int vhfs_may_open(struct vhfs_req *req, const struct path *path,
 	return inode_permission(idmap, inode, mask);
 }
 
+/* The owner may ask for it, and dentry_open() does not check that.  It is no reason to fail. */
+static int vhfs_noatime(const struct path *path, u32 flags)
+{
+	if (!inode_owner_or_capable(mnt_idmap(path->mnt), d_inode(path->dentry)))
+		return 0;
+	return flags & O_NOATIME;
+}
+
 static int vhfs_open_trunc(struct vhfs_req *req, struct file *file)
 {
 	struct inode *inode = file_inode(file);
@@ -120,7 +128,8 @@ static struct file *vhfs_open_path(struct vhfs_req *req,
 	r = made ? 0 : vhfs_may_open(req, path, flags);
 	if (r)
 		return ERR_PTR(r);
-	file = dentry_open(path, vhfs_open_flags(req->ex, flags), current_cred());
+	file = dentry_open(path, vhfs_open_flags(req->ex, flags) | vhfs_noatime(path, flags),
+			   current_cred());
 	if (IS_ERR(file) || made || !(flags & O_TRUNC))
 		return file;
 	r = vhfs_open_trunc(req, file);
@@ -180,12 +189,13 @@ int vhfs_open(struct vhfs_req *req)
 int vhfs_opendir(struct vhfs_req *req)
 {
 	struct fuse_open_out *out = vhfs_reply(req, struct fuse_open_out);
+	u32 flags = O_RDONLY | (vhfs_args(req, struct fuse_open_in)->flags & O_NOATIME);
 	struct path path = vhfs_path(req);
 	struct vhfs_handle *handle = vhfs_handle_new(req);
 
 	if (IS_ERR(handle))
 		return PTR_ERR(handle);
-	return vhfs_open_node(req, handle, &path, O_RDONLY, false, out);
+	return vhfs_open_node(req, handle, &path, flags, false, out);
 }
 
 int vhfs_release(struct vhfs_req *req)

@@ -40,7 +40,7 @@ static bool vhfs_atime_waits(const struct file *file)
 	const struct vfsmount *mnt = file->f_path.mnt;
 	struct timespec64 atime, mtime, ctime;
 
-	if (IS_NOATIME(inode) || mnt->mnt_flags & MNT_NOATIME)
+	if (IS_NOATIME(inode) || mnt->mnt_flags & MNT_NOATIME || file->f_flags & O_NOATIME)
 		return false;
 	if (!inode->i_op->update_time && !inode->i_sb->s_op->dirty_inode)
 		return false;

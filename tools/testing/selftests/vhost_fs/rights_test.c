@@ -314,6 +314,45 @@ static void privileged_attributes_go_by_policy(void)
 	fs_close(&f);
 }
 
+static bool reading_sets_atime(struct fs *f, u64 node, u32 flags)
+{
+	const struct timespec old[2] = { { .tv_sec = 1000 }, { .tv_sec = 2000 } };
+	char buf[8];
+	u64 fh;
+
+	EXPECT(!utimensat(AT_FDCWD, fs_path(f, "one"), old, 0));
+	EXPECT_EQ(fs_open_node(f, node, flags, &fh), 0);
+	EXPECT_EQ(fs_read(f, node, fh, 0, sizeof(buf), buf), 5);
+	EXPECT_EQ(fs_release(f, node, fh), 0);
+	return host_stat(f, "one").st_atime != 1000;
+}
+
+static void the_owner_may_leave_the_access_time(void)
+{
+	struct vhost_fs_export squash = {
+		.flags = VHOST_FS_EXPORT_SQUASH, .squash_uid = 1000,
+		.squash_gid = 1000,
+	};
+	struct fs f;
+	u64 node;
+
+	begin(&f, NULL);
+	fs_host_write(&f, "one", "hello", 5);
+	node = fs_node(&f, "one");
+	EXPECT(reading_sets_atime(&f, node, O_RDONLY));
+	EXPECT(!reading_sets_atime(&f, node, O_RDONLY | O_NOATIME));
+	fs_close(&f);
+
+	begin(&f, &squash);
+	fs_host_write(&f, "one", "hello", 5);
+	EXPECT(!chmod(fs_path(&f, "one"), 0644));
+	node = fs_node(&f, "one");
+	EXPECT(reading_sets_atime(&f, node, O_RDONLY | O_NOATIME));
+	EXPECT(!chown(fs_path(&f, "one"), 1000, 1000));
+	EXPECT(!reading_sets_atime(&f, node, O_RDONLY | O_NOATIME));
+	fs_close(&f);
+}
+
 static int try(struct vhost_fs_export e)
 {
 	struct fs f;
@@ -364,6 +403,7 @@ static const struct ktap_test tests[] = {
 	{ "writing_back_gives_no_right_to_read", writing_back_gives_no_right_to_read },
 	{ "privileged_attributes_go_by_policy",
 	  privileged_attributes_go_by_policy },
+	{ "the_owner_may_leave_the_access_time", the_owner_may_leave_the_access_time },
 	{ "exports_that_make_no_sense_are_refused",
 	  exports_that_make_no_sense_are_refused },
 };
