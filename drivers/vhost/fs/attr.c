@@ -439,13 +439,18 @@ int vhfs_readlink(struct vhfs_req *req)
 	return r;
 }
 
+/*
+ * As syncfs(2) of a file that the guest has open all the time.  Of two at once one has the error,
+ * or both, as there.
+ */
 int vhfs_syncfs(struct vhfs_req *req)
 {
 	struct super_block *sb = vhfs_sb(req);
-	int r;
+	int r, earlier;
 
 	down_read(&sb->s_umount);
 	r = sync_filesystem(sb);
 	up_read(&sb->s_umount);
-	return r;
+	earlier = errseq_check_and_advance(&sb->s_wb_err, &req->node->mount->wb_err);
+	return r ?: earlier;
 }

@@ -40,6 +40,7 @@
 
 #include <linux/blk_types.h>
 #include <linux/cred.h>
+#include <linux/errseq.h>
 #include <linux/filelock.h>
 #include <linux/fs.h>
 #include <linux/fuse.h>
@@ -220,6 +221,7 @@ static __always_inline void *vhfs_reply_room(struct vhfs_req *req, size_t size)
  * @refs: nodes, mounts whose parent it is, and requests; not counted for the directory that is
  *	served, because that is there as long as the export
  * @reached: what vhfs_mount_is_reached() found, and when
+ * @wb_err: what the guest knows of write errors of the file system, as an open file would
  * @quick_getattr: the file system's getattr does not sleep
  */
 struct vhfs_mount {
@@ -230,6 +232,7 @@ struct vhfs_mount {
 	struct hlist_node hash;
 	refcount_t refs;
 	unsigned long reached;
+	errseq_t wb_err;
 	bool quick_getattr;
 };
 

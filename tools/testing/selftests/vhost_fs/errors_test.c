@@ -158,6 +158,36 @@ static void the_largest_file_fails_what_is_written_back(void)
 	fs_close(&f);
 }
 
+static int syncfs_of(struct fs *f)
+{
+	struct fuse_syncfs_in in = {};
+
+	return fs_call(f, FUSE_SYNCFS, FUSE_ROOT_ID, &in, sizeof(in), 0);
+}
+
+/* The host has tried to write it already, and has told no program of the guest. */
+static void syncfs_tells_of_what_was_lost(void)
+{
+	struct fs f;
+	u64 node, fh;
+	int fd;
+
+	begin_on_disk(&f);
+	make_file(&f, "file");
+	break_block(&f, "file", BAD);
+	node = fs_node(&f, "file");
+	EXPECT_EQ(fs_open_node(&f, node, O_RDWR, &fh), 0);
+	EXPECT_EQ(syncfs_of(&f), 0);
+	EXPECT_EQ(fs_write(&f, node, fh, BAD * BLOCK, data, BLOCK), BLOCK);
+	fd = open(fs_path(&f, "file"), O_RDONLY);
+	EXPECT(fd >= 0);
+	EXPECT(fsync(fd) < 0 && errno == EIO);
+	close(fd);
+	EXPECT_EQ(syncfs_of(&f), -EIO);
+	EXPECT_EQ(syncfs_of(&f), 0);
+	fs_close(&f);
+}
+
 static void cleanup(void)
 {
 	fs_cleanup();
@@ -169,6 +199,7 @@ static const struct ktap_test tests[] = {
 	{ "a_full_disk_fails_what_is_written_back", a_full_disk_fails_what_is_written_back },
 	{ "the_largest_file_fails_what_is_written_back",
 	  the_largest_file_fails_what_is_written_back },
+	{ "syncfs_tells_of_what_was_lost", syncfs_tells_of_what_was_lost },
 };
 
 int main(int argc, char **argv)
