@@ -78,6 +78,15 @@ static int vhfs_set_group(struct cred *cred, kgid_t group)
 	return 0;
 }
 
+/* As setresuid(2), setresgid(2) and setgroups(2) would ask of the opener. */
+static bool vhfs_may_squash(const struct cred *cred, kuid_t uid, kgid_t gid)
+{
+	if (!uid_eq(uid, cred->euid) && !ns_capable(cred->user_ns, CAP_SETUID))
+		return false;
+	return (gid_eq(gid, cred->egid) && !cred->group_info->ngroups) ||
+	       ns_capable(cred->user_ns, CAP_SETGID);
+}
+
 static int vhfs_squash_cred(struct cred *cred,
 			    const struct vhost_fs_export *cfg)
 {
@@ -86,6 +95,8 @@ static int vhfs_squash_cred(struct cred *cred,
 
 	if (!uid_valid(uid) || !gid_valid(gid))
 		return -EINVAL;
+	if (!vhfs_may_squash(cred, uid, gid))
+		return -EPERM;
 	cred->uid = uid;
 	cred->suid = uid;
 	cred->euid = uid;

@@ -5,10 +5,13 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/xattr.h>
+#include <linux/capability.h>
 #include <unistd.h>
 
 #include "fsrig.h"
@@ -389,6 +392,34 @@ static void exports_that_make_no_sense_are_refused(void)
 	close(fd);
 }
 
+static void drop_cap(unsigned int cap)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2];
+
+	EXPECT(!syscall(SYS_capget, &head, data));
+	data[cap / 32].effective &= ~(1U << cap % 32);
+	EXPECT(!syscall(SYS_capset, &head, data));
+}
+
+/* Becoming another user takes what it takes elsewhere. */
+static void to_squash_needs_capabilities(void)
+{
+	struct vhost_fs_export user = { .flags = VHOST_FS_EXPORT_SQUASH, .squash_uid = 1000 };
+	struct vhost_fs_export group = { .flags = VHOST_FS_EXPORT_SQUASH, .squash_gid = 1000 };
+	struct vhost_fs_export self = { .flags = VHOST_FS_EXPORT_SQUASH };
+
+	EXPECT_EQ(try(user), 0);
+	EXPECT_EQ(try(group), 0);
+	EXPECT(!setgroups(0, NULL));
+	drop_cap(CAP_SETUID);
+	EXPECT_EQ(try(user), -EPERM);
+	EXPECT_EQ(try(group), 0);
+	drop_cap(CAP_SETGID);
+	EXPECT_EQ(try(group), -EPERM);
+	EXPECT_EQ(try(self), 0);
+}
+
 static const struct ktap_test tests[] = {
 	{ "what_is_made_belongs_to_the_caller",
 	  what_is_made_belongs_to_the_caller },
@@ -406,6 +437,7 @@ static const struct ktap_test tests[] = {
 	{ "the_owner_may_leave_the_access_time", the_owner_may_leave_the_access_time },
 	{ "exports_that_make_no_sense_are_refused",
 	  exports_that_make_no_sense_are_refused },
+	{ "to_squash_needs_capabilities", to_squash_needs_capabilities },
 };
 
 int main(int argc, char **argv)
