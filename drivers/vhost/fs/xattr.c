@@ -34,6 +34,20 @@ static bool vhfs_is_privileged(const char *name)
 	       vhfs_has_prefix(name, XATTR_TRUSTED_PREFIX);
 }
 
+static bool vhfs_has_acls(const struct vhfs_req *req)
+{
+	return req->ex->session.flags & FUSE_POSIX_ACL;
+}
+
+/*
+ * After ENOSYS a guest asks for no attribute any more, where it would ask for security.capability
+ * with each exec.  But ACLs go by the same requests.
+ */
+static int vhfs_no_xattr(const struct vhfs_req *req)
+{
+	return vhfs_has_acls(req) ? -EOPNOTSUPP : -ENOSYS;
+}
+
 /*
  * The host's name of the guest's, in @room.  File capabilities are not mapped: the
  * host takes them away when a file is written, by their own name only.
@@ -44,7 +58,7 @@ static const char *vhfs_host_name(const struct vhfs_req *req, char *room)
 	u32 flags = req->ex->cfg.flags;
 
 	if (flags & VHOST_FS_EXPORT_NO_XATTR)
-		return ERR_PTR(-EOPNOTSUPP);
+		return ERR_PTR(vhfs_no_xattr(req));
 	/* These are where the mapped ones are. */
 	if (vhfs_has_prefix(name, MAP_PREFIX) &&
 	    flags & VHOST_FS_EXPORT_MAP_XATTR)
@@ -62,11 +76,6 @@ static const char *vhfs_host_name(const struct vhfs_req *req, char *room)
 	    XATTR_NAME_MAX)
 		return ERR_PTR(-ERANGE);
 	return room;
-}
-
-static bool vhfs_has_acls(const struct vhfs_req *req)
-{
-	return req->ex->session.flags & FUSE_POSIX_ACL;
 }
 
 static int vhfs_set_acl(struct vhfs_req *req, const void *value, size_t size)

@@ -317,6 +317,37 @@ static void privileged_attributes_go_by_policy(void)
 	fs_close(&f);
 }
 
+static void no_attribute_is_no_request(void)
+{
+	struct vhost_fs_export none = {
+		.flags = VHOST_FS_EXPORT_NO_XATTR | VHOST_FS_EXPORT_NO_ACL,
+	};
+	struct vhost_fs_export acls = { .flags = VHOST_FS_EXPORT_NO_XATTR };
+	struct vhost_fs_info info;
+	char buf[64];
+	struct fs f;
+	u64 node;
+
+	/* The guest does not ask again. */
+	begin(&f, &none);
+	fs_host_write(&f, "one", "x", 1);
+	node = fs_node(&f, "one");
+	EXPECT_EQ(fs_getxattr(&f, node, "security.capability", buf, 64), -ENOSYS);
+	EXPECT_EQ(fs_setxattr(&f, node, "user.a", "y", 1), -ENOSYS);
+	fs_close(&f);
+
+	/* It would not ask for ACLs, either. */
+	begin(&f, &acls);
+	fs_info(&f, &info);
+	if (!(info.fuse_flags & FUSE_POSIX_ACL))
+		ktap_skip("no ACLs on tmpfs");
+	fs_host_write(&f, "one", "x", 1);
+	node = fs_node(&f, "one");
+	EXPECT_EQ(fs_getxattr(&f, node, "security.capability", buf, 64), -EOPNOTSUPP);
+	EXPECT_EQ(fs_getxattr(&f, node, "system.posix_acl_access", buf, 64), -ENODATA);
+	fs_close(&f);
+}
+
 static bool reading_sets_atime(struct fs *f, u64 node, u32 flags)
 {
 	const struct timespec old[2] = { { .tv_sec = 1000 }, { .tv_sec = 2000 } };
@@ -434,6 +465,7 @@ static const struct ktap_test tests[] = {
 	{ "writing_back_gives_no_right_to_read", writing_back_gives_no_right_to_read },
 	{ "privileged_attributes_go_by_policy",
 	  privileged_attributes_go_by_policy },
+	{ "no_attribute_is_no_request", no_attribute_is_no_request },
 	{ "the_owner_may_leave_the_access_time", the_owner_may_leave_the_access_time },
 	{ "exports_that_make_no_sense_are_refused",
 	  exports_that_make_no_sense_are_refused },
