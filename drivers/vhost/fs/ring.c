@@ -28,20 +28,20 @@ static int vhfs_copy_iov(struct vhfs_slot *slot,
 		slot->iov = kmalloc_array(nr, sizeof(*slot->iov), may_sleep ?
 					  GFP_KERNEL_ACCOUNT :
 					  GFP_NOWAIT | __GFP_NOWARN);
-	if (!slot->iov)
+	if (!slot->iov) {
+		slot->iov = slot->inline_iov;
 		return -ENOMEM;
+	}
 	memcpy(slot->iov, chain->iov, nr * sizeof(*slot->iov));
 	return 0;
 }
 
-static void vhfs_set_iters(struct vhfs_slot *slot,
+static void vhfs_set_iters(struct vhfs_req *req, const struct iovec *iov,
 			   const struct vserve_chain *chain)
 {
-	struct vhfs_req *req = &slot->req;
-
-	iov_iter_init(&req->src, ITER_SOURCE, slot->iov, chain->out,
+	iov_iter_init(&req->src, ITER_SOURCE, iov, chain->out,
 		      chain->out_len);
-	iov_iter_init(&req->dst, ITER_DEST, slot->iov + chain->out, chain->in,
+	iov_iter_init(&req->dst, ITER_DEST, iov + chain->out, chain->in,
 		      chain->in_len);
 	req->out_room = min_t(size_t, chain->in_len, U32_MAX);
 }
@@ -106,6 +106,27 @@ static int vhfs_write_reply(struct vhfs_req *req)
 	return oh.len;
 }
 
+/*
+ * There is no memory for the chain's iovecs.  They are used while they last, which is until
+ * take() returns, to tell the guest.  It would take a used length of 0 for success.
+ */
+static int vhfs_refuse(struct vhfs_slot *slot, const struct vserve_chain *chain)
+{
+	struct vhfs_req *req = &slot->req;
+	int r;
+
+	vhfs_set_iters(req, chain->iov, chain);
+	r = vhfs_decode(req);
+	vhfs_req_free(req);
+	if (r && !vhfs_can_answer(req))
+		return r;
+	req->error = r ?: -ENOMEM;
+	slot->len = max(vhfs_write_reply(req), 0);
+	slot->answered = true;
+	vserve_req_finish(&slot->base, 0);
+	return 0;
+}
+
 /**
  * vhfs_take - decode the request of a chain
  * @base: its slot
@@ -127,8 +148,8 @@ int vhfs_take(struct vserve_req *base, const struct vserve_chain *chain,
 	req->start_ns = base->taken_ns;
 	r = vhfs_copy_iov(slot, chain, may_sleep);
 	if (r)
-		return r;
-	vhfs_set_iters(slot, chain);
+		return may_sleep ? vhfs_refuse(slot, chain) : r;
+	vhfs_set_iters(req, slot->iov, chain);
 	r = vhfs_decode(req);
 	if (r == VHFS_PUNT || (r && !vhfs_can_answer(req))) {
 		vhfs_let_go(slot, may_sleep);

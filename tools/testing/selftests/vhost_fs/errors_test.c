@@ -15,6 +15,7 @@
 #include <linux/fs.h>
 
 #include "../vhost_blk/backend.h"
+#include "../vhost_blk/inject.h"
 #include "fsrig.h"
 
 #define BLOCK	4096U
@@ -188,8 +189,68 @@ static void syncfs_tells_of_what_was_lost(void)
 	fs_close(&f);
 }
 
+/* More than a slot has room for itself: VHFS_INLINE_IOV of the kernel. */
+#define PIECES	12
+#define PIECE	512
+
+/* A READ into many pieces; how it was answered. */
+static int read_pieces(struct fs *f, u64 node, u64 fh)
+{
+	struct fs_slot *s = &f->slot[0];
+	struct {
+		struct fuse_in_header ih;
+		struct fuse_read_in arg;
+	} *in = (void *)s->in;
+	struct ring_seg seg[PIECES + 2];
+	unsigned int i;
+
+	in->arg = (struct fuse_read_in){ .fh = fh, .size = PIECES * PIECE };
+	fs_header(f, &in->ih, FUSE_READ, node, sizeof(in->arg));
+	memset(s->out, 0, sizeof(struct fuse_out_header));
+	s->done = false;
+	seg[0] = ring_seg(&f->mem, in, sizeof(*in), false);
+	seg[1] = ring_seg(&f->mem, s->out, sizeof(struct fuse_out_header), true);
+	for (i = 0; i < PIECES; i++)
+		seg[i + 2] = ring_seg(&f->mem, s->out + sizeof(struct fuse_out_header) + i * PIECE,
+				      PIECE, true);
+	EXPECT(ring_add(&f->ring[1], seg, PIECES + 2, s) >= 0);
+	ring_publish(&f->ring[1]);
+	ring_kick(&f->ring[1]);
+	fs_wait(f, 0, 1);
+	return fs_answer(f, 0);
+}
+
+/* A guest would take an answer of no length for success, and its stale pages for data. */
+static void a_request_without_memory_fails(void)
+{
+	unsigned int i;
+	struct fs f;
+	u64 node, fh;
+	int r = 0;
+
+	inject_begin();
+	begin_with_room(&f, "size=1M");
+	fs_host_write(&f, "file", data, sizeof(data) / 2);
+	node = fs_node(&f, "file");
+	EXPECT_EQ(fs_open_node(&f, node, O_RDONLY, &fh), 0);
+	EXPECT_EQ(read_pieces(&f, node, fh), 0);
+	/* A worker that is new has its memory, so it may take some tries. */
+	for (i = 0; i < 200 && !r; i++) {
+		EXPECT(fail_threads("vhost", "fs", "1"));
+		fail_threads("kworker", "/u", "1");
+		fault_on("failslab", 100, true);
+		r = read_pieces(&f, node, fh);
+		faults_off();
+	}
+	EXPECT_EQ(r, -ENOMEM);
+	EXPECT_EQ(read_pieces(&f, node, fh), 0);
+	EXPECT_EQ(f.reply_len, PIECES * PIECE);
+	fs_close(&f);
+}
+
 static void cleanup(void)
 {
+	faults_off();
 	fs_cleanup();
 	backend_cleanup();
 }
@@ -200,6 +261,7 @@ static const struct ktap_test tests[] = {
 	{ "the_largest_file_fails_what_is_written_back",
 	  the_largest_file_fails_what_is_written_back },
 	{ "syncfs_tells_of_what_was_lost", syncfs_tells_of_what_was_lost },
+	{ "a_request_without_memory_fails", a_request_without_memory_fails },
 };
 
 int main(int argc, char **argv)
