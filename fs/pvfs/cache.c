@@ -190,6 +190,18 @@ static void pvfs_always_told(struct fuse_args *args)
 	}
 }
 
+/*
+ * Of pages that it writes back the core looks only at the error.  A server whose disk is full may
+ * say that it wrote a part of them, and the rest would be lost in silence.
+ */
+static bool pvfs_wrote_back_less(const struct fuse_args *args)
+{
+	const struct fuse_write_in *in = args->in_args[0].value;
+	const struct fuse_write_out *out = args->out_args[0].value;
+
+	return in->write_flags & FUSE_WRITE_CACHE && out->size < in->size;
+}
+
 static void pvfs_note_writeback(struct pvfs_dev *dev, const struct fuse_init_out *init)
 {
 	WRITE_ONCE(dev->writeback, init->flags & FUSE_WRITEBACK_CACHE);
@@ -212,6 +224,10 @@ void pvfs_cache_told(struct pvfs_dev *dev, struct fuse_req *req)
 		req->out.h.error = -ENOSYS;
 	if (req->out.h.error)
 		return;
+	if (args->opcode == FUSE_WRITE && pvfs_wrote_back_less(args)) {
+		req->out.h.error = -EIO;
+		return;
+	}
 	if (dev->cache == PVFS_CACHE_NONE)
 		pvfs_none_told(args);
 	else if (dev->cache == PVFS_CACHE_ALWAYS)

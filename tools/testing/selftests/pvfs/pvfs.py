@@ -16,7 +16,7 @@ sys.path[:0] = [str(TOP / "tools/lab"), str(TOP / "tools/testing/selftests")]
 
 from pvlab import modules  # noqa: E402
 from pvlab.guest import Guest, Share  # noqa: E402
-from pvlab.pvio import Pvio, need_pvio  # noqa: E402
+from pvlab.pvio import Pvio, need_pvio, run  # noqa: E402
 
 DEBUG = os.environ.get("LAB_LANE") == "debug"
 # How long a guest's command may take; in the debug lane everything is slower.
@@ -24,6 +24,7 @@ PATIENCE = 240 if DEBUG else 120
 # Under emulation a round trip takes milliseconds, so polling pays only with this.
 POLL_MAX_US = 100000
 TAG = "share"
+MIB = 1 << 20
 TOOL = Path(__file__).with_name("sharetool")
 HELPER = TOP / "tools/pvfs/mount.pvfs"
 IN_C = Path("/usr/lib/qemu/virtiofsd")
@@ -98,6 +99,8 @@ class PvfsCase(unittest.TestCase):
     share_bus = {}
     qemu_args = ()
     overlay = None
+    tools = ()  # programs for the guest
+    share_size = None  # of a file system of its own, which a test can fill
 
     @classmethod
     def start_server(cls):
@@ -111,6 +114,9 @@ class PvfsCase(unittest.TestCase):
         cls.share = cls.directory / "share"
         cls.share.mkdir(parents=True)
         cls.addClassCleanup(shutil.rmtree, cls.directory)
+        if cls.share_size:
+            run("mount", "-t", "tmpfs", "-o", f"size={cls.share_size}", "pvfs-test", cls.share)
+            cls.addClassCleanup(run, "umount", "-l", cls.share)
         cls.server = cls.start_server()
         device = {"queue_size": cls.queue_size, **cls.share_bus}
         guest = Guest(
@@ -123,6 +129,9 @@ class PvfsCase(unittest.TestCase):
         cls.guest = cls.enterClassContext(guest)
         cls.guest.put("/sbin/mount.pvfs", HELPER)
         cls.sh("chmod 755 /sbin/mount.pvfs")
+        for tool in cls.tools:
+            cls.guest.put(f"/usr/bin/{tool.name}", tool)
+            cls.sh(f"chmod 755 /usr/bin/{tool.name}")
         cls.guest.leaks_clear()
         cls.guest.modprobe("pvfs", f"poll_max_us={POLL_MAX_US}")
         cls.mount()
@@ -194,6 +203,8 @@ class Files:
     """What works with each number of CPUs and each size of ring."""
 
     fsx_operations = 300
+    share_size = 64 * MIB
+    tools = (TOOL,)
 
     def test_files_both_ways(self):
         self.sh(
@@ -281,6 +292,24 @@ class Files:
             "--buffer_pattern=0x5a --end_fsync=1"
         )
         self.assertEqual((self.share / "map").read_bytes(), b"\x5a" * (256 << 10))
+
+    def map_too_much(self):
+        """Write a file by a mapping.  The host's disk has room for its first half."""
+        (self.share / "mapped").unlink(missing_ok=True)
+        rest = os.statvfs(self.share)
+        with open(self.share / "full", "wb") as full:
+            os.posix_fallocate(full.fileno(), 0, rest.f_bavail * rest.f_bsize - MIB // 2)
+        try:
+            return self.guest.run(f"sharetool map /mnt/mapped x {MIB}")
+        finally:
+            (self.share / "full").unlink()
+            (self.share / "mapped").unlink()
+
+    def test_a_mapping_that_does_not_fit_on_the_host(self):
+        """virtiofsd answers that a part was written, and the core does not look at that."""
+        self.sh(f"sharetool map /mnt/mapped x {MIB}")
+        self.assertEqual((self.share / "mapped").read_bytes(), b"x" * MIB)
+        self.assertIn("msync: ", self.map_too_much().err)
 
     def test_all_is_answered(self):
         self.sh("sync; sleep 0.2")
