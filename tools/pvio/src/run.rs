@@ -277,28 +277,8 @@ fn start<S: Service + 'static>(served: Vec<Served<S>>, host: Host) -> Result<()>
     listeners.iter().for_each(server::shut);
     let_finish_talking(&sessions);
     // Finish what was taken while the front ends still hold on.
-    for (name, session) in &sessions {
-        match lock_soon(session) {
-            Some(mut session) => session.end(),
-            None => say!(
-                "{name}: requests of its guest are not answered: the kernel keeps what they \
-                 use, and the disk is in use, until they are"
-            ),
-        }
-    }
+    server::end_all(&sessions);
     Ok(())
-}
-
-/// A session that waits for its disk is locked for as long as that takes.
-fn lock_soon<S: Service>(session: &Shared<S>) -> Option<MutexGuard<'_, Session<S>>> {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
-        match session.try_lock() {
-            Ok(session) => return Some(session),
-            Err(_) if Instant::now() > deadline => return None,
-            Err(_) => thread::sleep(Duration::from_millis(20)),
-        }
-    }
 }
 
 /// QEMU (7.2 among others) never reconnects after a back end that went in the

@@ -7,6 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
@@ -98,6 +99,42 @@ pub fn lock<S: Service>(session: &Shared<S>) -> MutexGuard<'_, Session<S>> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+/// Ends all sessions at once. The kernel waits for a disk that does not answer, a minute by
+/// default, so several such disks must not wait one after another.
+pub fn end_all<S: Service + 'static>(sessions: &[(String, Shared<S>)]) {
+    thread::scope(|threads| {
+        for (name, session) in sessions {
+            let end = || end_soon(name, session);
+            if thread::Builder::new().spawn_scoped(threads, end).is_err() {
+                end(); // out of threads or memory: this one delays those after it
+            }
+        }
+    });
+}
+
+/// Another thread may wait for the disk, with the session locked, so do not wait for that lock
+/// for ever.
+fn end_soon<S: Service>(name: &str, session: &Shared<S>) {
+    match lock_soon(session) {
+        Some(mut session) => session.end(),
+        None => say!(
+            "{name}: requests of its guest are not answered: the kernel keeps what they \
+             use, and the disk is in use, until they are"
+        ),
+    }
+}
+
+fn lock_soon<S: Service>(session: &Shared<S>) -> Option<MutexGuard<'_, Session<S>>> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match session.try_lock() {
+            Ok(session) => return Some(session),
+            Err(_) if Instant::now() > deadline => return None,
+            Err(_) => thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
 /// An eventfd as something to wait for.
 pub fn borrow(event: &EventFd) -> BorrowedFd<'_> {
     // SAFETY: it is open for as long as `event` lives, and so for as long as this is used.
@@ -169,7 +206,7 @@ pub fn serve<S: Service>(
             Err(e) => {
                 say!("{name}: accept: {e}");
                 // Out of descriptors or memory; ask again, but not at once.
-                thread::sleep(std::time::Duration::from_secs(1));
+                thread::sleep(Duration::from_secs(1));
             }
         }
     }

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{eventfd, memfd, pair, set_used, words, Bench, FRONT, MEM, QUEUES};
+use common::{eventfd, memfd, pair, set_used, words, Bench, Company, Front, FRONT, MEM, QUEUES};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -319,6 +319,41 @@ fn a_guest_that_left_is_let_go_of_once_all_is_answered() {
         server::shut(&listener);
     });
     assert!(!bench.state().open);
+}
+
+/// A stop of a disk that does not answer takes a minute, so three must not take three.
+#[test]
+fn all_disks_are_stopped_at_once() {
+    let benches = [Bench::new(), Bench::new(), Bench::new()];
+    let (mem, kick) = (memfd(MEM), eventfd());
+    let mut fronts = Vec::new();
+    for bench in &benches {
+        let front = bench.connect();
+        front.negotiate();
+        front.give_memory(&mem);
+        front.start_ring(0, 0, &kick);
+        fronts.push(front);
+    }
+    let company = Company::of(3);
+    for bench in &benches {
+        bench.state().company = Some(Arc::clone(&company));
+    }
+    // One of them gives up. The others end as ever.
+    benches[0].state().stops_fail = 1;
+    let name = |bench: &Bench| bench.image.as_path().display().to_string();
+    let sessions: Vec<_> = benches
+        .iter()
+        .map(|bench| (name(bench), Arc::clone(&bench.session)))
+        .collect();
+    server::end_all(&sessions);
+    assert_eq!(company.alone.load(Ordering::SeqCst), 0);
+    assert!(benches[0].state().open, "the device is kept");
+    assert!(!benches[1].state().open && !benches[2].state().open);
+
+    for bench in &benches {
+        bench.state().company = None;
+    }
+    fronts.into_iter().for_each(Front::close);
 }
 
 #[test]

@@ -11,8 +11,9 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::{memfd_create, MFdFlags};
@@ -60,7 +61,43 @@ pub struct State {
     pub hand_over_fails: bool,
     /// So often a stop gives up first, as the disk does not answer.
     pub stops_fail: u32,
+    /// The owner's reset waits until the resets of so many devices wait.
+    pub company: Option<Arc<Company>>,
     pub log: Vec<String>,
+}
+
+/// Meets others, or stays alone for too long.
+#[derive(Debug)]
+pub struct Company {
+    pub wanted: u32,
+    pub there: Mutex<u32>,
+    pub came: Condvar,
+    pub alone: AtomicUsize,
+}
+
+impl Company {
+    pub fn of(wanted: u32) -> Arc<Self> {
+        Arc::new(Self {
+            wanted,
+            there: Mutex::new(0),
+            came: Condvar::new(),
+            alone: AtomicUsize::new(0),
+        })
+    }
+
+    fn meet(&self) {
+        let mut there = self.there.lock().unwrap();
+        *there += 1;
+        self.came.notify_all();
+        let missing = |there: &mut u32| *there < self.wanted;
+        let (_there, waited) = self
+            .came
+            .wait_timeout_while(there, Duration::from_secs(20), missing)
+            .unwrap();
+        if waited.timed_out() {
+            self.alone.fetch_add(1, Ordering::SeqCst);
+        }
+    }
 }
 
 impl State {
@@ -210,6 +247,10 @@ impl Vhost for Fake {
     }
 
     fn reset_owner(&self) -> io::Result<()> {
+        let company = self.state().company.clone();
+        if let Some(company) = company {
+            company.meet();
+        }
         let mut s = self.state();
         s.note("reset owner".into());
         if s.stops_fail > 0 {
