@@ -13,6 +13,7 @@
 #include <linux/fs_context.h>
 #include <linux/fs_parser.h>
 #include <linux/module.h>
+#include <linux/seq_file.h>
 #include <linux/slab.h>
 
 /* An open file system context. */
@@ -45,6 +46,18 @@ static const struct fs_parameter_spec pvfs_parameters[] = {
 	{}
 };
 
+/* mount(8) gives all options of the mount again when it is remounted. */
+static int pvfs_check_param(struct fs_context *fsc, struct fs_parameter *param, int opt,
+			    const struct fs_parse_result *result)
+{
+	struct pvfs_dev *dev = get_fuse_conn_super(fsc->root->d_sb)->iq.priv;
+
+	if (opt == PVFS_OPT_DAX || (opt == PVFS_OPT_CACHE && result->uint_32 == dev->cache) ||
+	    (opt == PVFS_OPT_TIMEOUT && result->uint_32 == dev->timeout))
+		return 0;
+	return invalfc(fsc, "%s= cannot be changed while mounted", param->key);
+}
+
 static int pvfs_parse_param(struct fs_context *fsc, struct fs_parameter *param)
 {
 	struct pvfs_context *ctx = fsc->fs_private;
@@ -54,7 +67,7 @@ static int pvfs_parse_param(struct fs_context *fsc, struct fs_parameter *param)
 	if (opt < 0)
 		return opt;
 	if (fsc->purpose == FS_CONTEXT_FOR_RECONFIGURE)
-		return invalfc(fsc, "%s= cannot be changed while mounted", param->key);
+		return pvfs_check_param(fsc, param, opt, &result);
 	if (opt == PVFS_OPT_CACHE) {
 		ctx->cache = result.uint_32;
 		ctx->cache_given = true;
@@ -64,6 +77,13 @@ static int pvfs_parse_param(struct fs_context *fsc, struct fs_parameter *param)
 		ctx->timeout = result.uint_32;
 		ctx->timeout_given = true;
 	}
+	return 0;
+}
+
+/* As the core has it: what was written is on its way before the mount becomes read-only. */
+static int pvfs_reconfigure(struct fs_context *fsc)
+{
+	sync_filesystem(fsc->root->d_sb);
 	return 0;
 }
 
@@ -109,6 +129,35 @@ static void pvfs_fuse_defaults(struct fuse_fs_context *fuse)
 	fuse->dax_mode = FUSE_DAX_NEVER;
 }
 
+/* The options that differ from the defaults. */
+static int pvfs_show_options(struct seq_file *m, struct dentry *root)
+{
+	struct pvfs_dev *dev = get_fuse_conn_super(root->d_sb)->iq.priv;
+
+	if (dev->cache != PVFS_CACHE_NONE)
+		seq_printf(m, ",cache=%s", pvfs_cache_name(dev->cache));
+	if (dev->timeout)
+		seq_printf(m, ",timeout=%u", dev->timeout);
+	return dev->core_ops->show_options(m, root);
+}
+
+/*
+ * The operations are in @dev, which the connection holds until kill_sb() is through with its last
+ * superblock.  Nothing calls them after that.
+ */
+static void pvfs_take_super_ops(struct super_block *sb, struct pvfs_dev *dev)
+{
+	lockdep_assert_held(&dev->lock);
+	/* Once: they do not change, and a submount of an earlier mount may still use them. */
+	if (!dev->core_ops) {
+		dev->super_ops = *sb->s_op;
+		dev->super_ops.umount_begin = pvfs_umount_begin;
+		dev->super_ops.show_options = pvfs_show_options;
+		dev->core_ops = sb->s_op;
+	}
+	sb->s_op = &dev->super_ops;
+}
+
 /* With dev->lock, so that the device does not go, or another connection come. */
 static int pvfs_fill_super_locked(struct super_block *sb, struct pvfs_context *ctx)
 {
@@ -123,7 +172,7 @@ static int pvfs_fill_super_locked(struct super_block *sb, struct pvfs_context *c
 	err = fuse_fill_super_common(sb, &ctx->fuse);
 	if (err)
 		return err;
-	pvfs_umount_init(sb, dev);
+	pvfs_take_super_ops(sb, dev);
 	WRITE_ONCE(dev->cache, ctx->cache);
 	WRITE_ONCE(dev->writeback, false);
 	WRITE_ONCE(dev->fc, fm->fc);
@@ -309,11 +358,13 @@ static const struct fs_context_operations pvfs_context_ops = {
 	.free		= pvfs_free_context,
 	.parse_param	= pvfs_parse_param,
 	.get_tree	= pvfs_get_tree,
+	.reconfigure	= pvfs_reconfigure,
 };
 
 /*
  * The core makes the superblock.  The one from which it was walked into is the main one or holds
- * that, so the main one is active.  From here on umount -f follows the rule of umount.c.
+ * that, so the main one is active.  From here on the submount has the operations of the main
+ * one, umount -f among them.
  */
 static int pvfs_get_tree_submount(struct fs_context *fsc)
 {
@@ -326,7 +377,7 @@ static int pvfs_get_tree_submount(struct fs_context *fsc)
 		return err;
 	dev = get_fuse_conn_super(fsc->root->d_sb)->iq.priv;
 	atomic_inc(&dev->sb->s_active);
-	pvfs_umount_init_submount(fsc->root->d_sb);
+	fsc->root->d_sb->s_op = &dev->super_ops;
 	return 0;
 }
 

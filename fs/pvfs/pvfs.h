@@ -191,7 +191,8 @@ struct pvfs_dev {
 	bool up;			/* it has virtqueues */
 	bool given_up;			/* it was stopped, and may start anew */
 	struct work_struct fail_work;
-	struct super_operations super_ops;	/* the core's, but for umount -f */
+	const struct super_operations *core_ops;
+	struct super_operations super_ops;	/* the core's with ours, see mount.c */
 	unsigned int *map;		/* CPU to index in @queues */
 	unsigned int ring_size;		/* of the smallest request ring */
 	unsigned int nr_queues;
@@ -268,8 +269,7 @@ void pvfs_timeout_start(struct pvfs_dev *dev, unsigned int seconds);
 void pvfs_timeout_stop(struct pvfs_dev *dev);
 
 /* umount.c: umount -f */
-void pvfs_umount_init(struct super_block *sb, struct pvfs_dev *dev);
-void pvfs_umount_init_submount(struct super_block *sb);
+void pvfs_umount_begin(struct super_block *sb);
 
 /* cache.c: which file data the core keeps */
 void pvfs_cache_ask(struct pvfs_dev *dev, struct fuse_req *req, void *args);

@@ -82,7 +82,11 @@ static bool pvfs_probe_is_answered(struct pvfs_dev *dev, struct pvfs_probe *prob
 	return false;
 }
 
-static void pvfs_umount_begin(struct super_block *sb)
+/**
+ * pvfs_umount_begin - umount -f begins, by the rule of this file
+ * @sb: of a mount of the device, or of one of its submounts
+ */
+void pvfs_umount_begin(struct super_block *sb)
 {
 	struct fuse_mount *fm = get_fuse_mount_super(sb);
 	struct pvfs_dev *dev = fm->fc->iq.priv;
@@ -97,34 +101,4 @@ static void pvfs_umount_begin(struct super_block *sb)
 	wait_for_completion(&probe.answered);
 	/* The core forgets its own requests at the end of the same work. */
 	flush_work(&dev->fail_work);
-}
-
-/**
- * pvfs_umount_init - have umount -f go by the rule of this file
- * @sb: of a mount of the device, as the core has set it up
- * @dev: the device; dev->lock is held
- *
- * The operations are in @dev, which the connection holds until kill_sb() is through with its last
- * superblock.  Nothing calls them after that.
- */
-void pvfs_umount_init(struct super_block *sb, struct pvfs_dev *dev)
-{
-	lockdep_assert_held(&dev->lock);
-	/* Once: they do not change, and a submount of an earlier mount may still use them. */
-	if (!dev->super_ops.umount_begin) {
-		dev->super_ops = *sb->s_op;
-		dev->super_ops.umount_begin = pvfs_umount_begin;
-	}
-	sb->s_op = &dev->super_ops;
-}
-
-/**
- * pvfs_umount_init_submount - the same for a submount
- * @sb: a superblock of a connection that has its main one, or had
- */
-void pvfs_umount_init_submount(struct super_block *sb)
-{
-	struct pvfs_dev *dev = get_fuse_conn_super(sb)->iq.priv;
-
-	sb->s_op = &dev->super_ops;
 }
