@@ -16,6 +16,9 @@
  * waits for the server after that.  If files are open, it is busy all the same, but the calls
  * that waited have ended, so their tasks can go, and the next umount finds the mount free.
  *
+ * A fatal signal ends the wait for the answer: then the device is given up at once.  The umount
+ * itself goes on, and would wait for the server again, at its exit, where no signal ends it.
+ *
  * The next mount starts the device anew, see pvfs_dev_revive().  It does not ask whether there is
  * a server: if that is still silent, the first access waits, and umount -f ends that as well.
  *
@@ -26,26 +29,42 @@
 #include "pvfs.h"
 
 #include <linux/completion.h>
+#include <linux/slab.h>
 
 #define PVFS_FORCE_SECONDS	10
 #define PVFS_FORCE_TIMES	30
 
+/* The request's until its end, and of umount -f until it waits no more. */
 struct pvfs_probe {
 	struct fuse_args args;
 	struct fuse_statfs_out out;
 	struct completion answered;
+	struct kref ref;
 };
+
+static void pvfs_probe_free(struct kref *ref)
+{
+	kfree(container_of(ref, struct pvfs_probe, ref));
+}
 
 static void pvfs_probe_end(struct fuse_mount *fm, struct fuse_args *args, int error)
 {
 	struct pvfs_probe *probe = container_of(args, struct pvfs_probe, args);
 
 	complete(&probe->answered);
+	kref_put(&probe->ref, pvfs_probe_free);
 }
 
-/* In the background, so that it does not wait here for the answer to INIT or room in the ring. */
-static int pvfs_probe_send(struct fuse_mount *fm, struct pvfs_probe *probe)
+/*
+ * In the background, so that it does not wait here for the answer to INIT or room in the ring.
+ * Returns NULL if the device has been given up already, or there is no memory.
+ */
+static struct pvfs_probe *pvfs_probe_send(struct fuse_mount *fm)
 {
+	struct pvfs_probe *probe = kmalloc(sizeof(*probe), GFP_KERNEL);
+
+	if (!probe)
+		return NULL;
 	probe->args = (struct fuse_args){
 		.opcode = FUSE_STATFS,
 		.nodeid = FUSE_ROOT_ID,
@@ -56,7 +75,12 @@ static int pvfs_probe_send(struct fuse_mount *fm, struct pvfs_probe *probe)
 		.end = pvfs_probe_end,
 	};
 	init_completion(&probe->answered);
-	return fuse_simple_background(fm, &probe->args, GFP_KERNEL);
+	kref_init(&probe->ref);
+	kref_get(&probe->ref);
+	if (!fuse_simple_background(fm, &probe->args, GFP_KERNEL))
+		return probe;
+	kfree(probe);
+	return NULL;
 }
 
 static u64 pvfs_replies(struct pvfs_dev *dev)
@@ -73,13 +97,14 @@ static bool pvfs_probe_is_answered(struct pvfs_dev *dev, struct pvfs_probe *prob
 {
 	unsigned int times = PVFS_FORCE_TIMES;
 	u64 before;
+	long left;
 
 	do {
 		before = pvfs_replies(dev);
-		if (wait_for_completion_timeout(&probe->answered, PVFS_FORCE_SECONDS * HZ))
-			return true;
-	} while (pvfs_replies(dev) != before && --times);
-	return false;
+		left = wait_for_completion_killable_timeout(&probe->answered,
+							    PVFS_FORCE_SECONDS * HZ);
+	} while (!left && pvfs_replies(dev) != before && --times);
+	return left > 0;
 }
 
 /**
@@ -90,15 +115,19 @@ void pvfs_umount_begin(struct super_block *sb)
 {
 	struct fuse_mount *fm = get_fuse_mount_super(sb);
 	struct pvfs_dev *dev = fm->fc->iq.priv;
-	struct pvfs_probe probe;
+	struct pvfs_probe *probe = pvfs_probe_send(fm);
 
-	/* An error: the device has been given up already. */
-	if (pvfs_probe_send(fm, &probe) || pvfs_probe_is_answered(dev, &probe))
+	if (!probe)
 		return;
-	pr_err("pvfs: %s does not answer, and is given up (umount -f)\n", dev->tag);
-	queue_work(pvfs_fail_wq, &dev->fail_work);
-	/* That ends every request, this one as well. */
-	wait_for_completion(&probe.answered);
-	/* The core forgets its own requests at the end of the same work. */
-	flush_work(&dev->fail_work);
+	if (!pvfs_probe_is_answered(dev, probe)) {
+		pr_err("pvfs: %s does not answer, and is given up (umount -f)\n", dev->tag);
+		queue_work(pvfs_fail_wq, &dev->fail_work);
+		/*
+		 * That ends every request, this one as well, unless the reset never ends.  The
+		 * core forgets its own requests at the end of the same work.
+		 */
+		if (!wait_for_completion_killable(&probe->answered))
+			flush_work(&dev->fail_work);
+	}
+	kref_put(&probe->ref, pvfs_probe_free);
 }

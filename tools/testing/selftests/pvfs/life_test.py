@@ -8,7 +8,7 @@ import signal
 
 from pvfs import FIO, TAG, PvfsCase, Virtiofsd, wait_for
 from pvlab import image, ktap
-from server import DATA, Liar
+from server import DATA, STATFS, Liar
 
 # Seconds that a server may be silent.
 LIMIT = 5
@@ -81,6 +81,50 @@ class Locks(PvfsCase):
         self.sh(f"kill {pid}")
         self.assertNotEqual(self.ended(), 0)
         self.sh("umount /mnt")
+        self.mount()
+
+
+class Killed(PvfsCase):
+    """SIGKILL, while the server answers others."""
+
+    vcpus = 2
+    # busybox's tries without force first.
+    overlay = image.overlay(**{"umount-now": "umount"})
+
+    @classmethod
+    def start_server(cls):
+        server = Liar(cls.directory)
+        cls.addClassCleanup(server.stop)
+        return server
+
+    def tearDown(self):
+        self.let_go()
+        self.assertIsNone(self.server.failed)
+
+    def mounts(self):
+        return int(self.sh("grep -c pvfs /proc/mounts || true"))
+
+    def let_go(self):
+        self.server.hold = ()
+        self.assertEqual(self.sh("cat /mnt/file") + "\n", DATA.decode())
+
+    def kill(self, command, *hold):
+        """COMMAND gets SIGKILL while the server holds its requests."""
+        self.server.hold = hold
+        pid = self.start(command)
+        wait_for(lambda: self.server.held, f"the server has the request of {command}")
+        self.sh(f"kill -9 {pid}")
+
+    def test_it_is_the_end_of_umount_f(self):
+        """And of the device, before the time in which the server may answer others only."""
+        self.sh("(while stat /mnt; do sleep 1; done) >/dev/null 2>&1 </dev/null &")
+        self.kill("umount-now -f /mnt", STATFS)
+        self.ended()
+        wait_for(lambda: self.status("stat /mnt") or not self.mounts(), "the device is given up")
+        self.sh("umount-now -f /mnt 2>/dev/null || true")
+        self.assertEqual(self.mounts(), 0)
+        self.server.held.clear()
+        self.server.hold = ()
         self.mount()
 
 

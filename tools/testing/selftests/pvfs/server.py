@@ -4,19 +4,23 @@ used ring can be made wrong, or that takes requests and says nothing (`silent`).
 the file is never free, and waiting for it ends with the second INTERRUPT: the first is answered
 by -EAGAIN.  The directory `sub` is announced as a submount, and has such a file, too.
 
+Requests whose numbers are in `hold` are answered late: before the next request after it is empty.
+`handles` and `lookups` are what the guest has not given back yet.
+
 It knows enough of FUSE for `cat` and `stat` of the file.  It signals each reply, wanted
 or not, so nothing here depends on the order in which memory is written and read.
 """
 
 import errno
 import struct
+from collections import Counter
 
 from vhostuser import Backend
 
-LOOKUP, FORGET, GETATTR, OPEN, READ, STATFS, RELEASE = 1, 2, 3, 14, 15, 17, 18
+LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, STATFS, RELEASE = 1, 2, 3, 4, 14, 15, 17, 18
 FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, DESTROY, BATCH_FORGET = 25, 26, 27, 28, 29, 38, 42
 SETLK, SETLKW, INTERRUPT = 32, 33, 36
-F_FLOCK_LOCKS, F_SUBMOUNTS = 1 << 10, 1 << 27
+F_ASYNC_READ, F_FLOCK_LOCKS, F_SUBMOUNTS = 1 << 0, 1 << 10, 1 << 27
 ATTR_SUBMOUNT = 1
 SILENT = (FORGET, BATCH_FORGET)
 DATA = b"the truth\n"
@@ -41,6 +45,10 @@ class Liar(Backend):
     def __init__(self, directory):
         self.lie = None
         self.silent = False
+        self.hold = ()
+        self.held = []
+        self.handles = 0
+        self.lookups = Counter()
         self.valid = 0  # seconds that names and attributes hold
         self.told = 0
         self.waiting = {}
@@ -50,7 +58,17 @@ class Liar(Backend):
     def request(self, ring, head):
         if self.silent:
             return
+        if not self.hold:
+            held, self.held = self.held, []
+            for late in held:
+                self.answered(*late)
         message, room = self.chain(ring, head)
+        if struct.unpack_from("<I", message, 4)[0] in self.hold:
+            self.held.append((ring, head, message, room))
+        else:
+            self.answered(ring, head, message, room)
+
+    def answered(self, ring, head, message, room):
         _, opcode, unique, nodeid = struct.unpack_from("<IIQQ", message)
         reply = Reply(head, unique)
         if opcode == SETLKW:
@@ -59,6 +77,7 @@ class Liar(Backend):
         if opcode == INTERRUPT:
             self.interrupt(reply, struct.unpack_from("<Q", message, 40)[0])
         elif opcode in SILENT:
+            self.forgotten(opcode, nodeid, message[40:])
             reply.header = b""
         else:
             reply.fill(self.answer(opcode, nodeid, message[40:]))
@@ -85,26 +104,41 @@ class Liar(Backend):
 
     # FUSE
 
+    def forgotten(self, opcode, nodeid, arguments):
+        if opcode == FORGET:
+            self.lookups[nodeid] -= struct.unpack_from("<Q", arguments)[0]
+            return
+        for i in range(struct.unpack_from("<I", arguments)[0]):
+            nodeid, times = struct.unpack_from("<QQ", arguments, 8 + 16 * i)
+            self.lookups[nodeid] -= times
+
     def answer(self, opcode, nodeid, arguments):
         """An error number, or the body of a reply."""
         if opcode == INIT:
             return struct.pack(
-                "<4IHHIIHHI28x", 7, 31, 65536, F_FLOCK_LOCKS | F_SUBMOUNTS, 8, 6, 65536, 1, 0, 0, 0
+                "<4IHHIIHHI28x",
+                *(7, 31, 65536, F_ASYNC_READ | F_FLOCK_LOCKS | F_SUBMOUNTS),
+                *(8, 6, 65536, 1, 0, 0, 0),
             )
         if opcode == LOOKUP:
             inode = NAMES.get((nodeid, arguments.rstrip(b"\0")))
             if inode is None:
                 return errno.ENOENT
+            self.lookups[inode] += 1
             return struct.pack("<4Q2I", inode, 0, self.valid, self.valid, 0, 0) + attr(inode)
         if opcode == GETATTR:
             return struct.pack("<QII", self.valid, 0, 0) + attr(nodeid)
         if opcode in (OPEN, OPENDIR):
+            self.handles += 1
             return struct.pack("<QII", 1, 0, 0)
         if opcode == READ:
             return DATA[struct.unpack_from("<Q", arguments, 8)[0] :]
         if opcode == STATFS:
             return struct.pack("<5Q", 1, 1, 1, 1, 1) + struct.pack("<10I", 4096, 255, *[0] * 8)
-        if opcode in (RELEASE, RELEASEDIR, FLUSH, READDIR, DESTROY, SETLK):
+        if opcode in (RELEASE, RELEASEDIR):
+            self.handles -= 1
+            return b""
+        if opcode in (FLUSH, READDIR, DESTROY, SETLK):
             return b""
         return errno.ENOSYS
 
