@@ -295,8 +295,10 @@ void pvfs_send_interrupt(struct fuse_iqueue *fiq, struct fuse_req *req)
 	struct pvfs_slot *slot;
 	unsigned int i;
 
-	if (!pvfs_can_interrupt(req))
+	if (!pvfs_can_interrupt(req)) {
+		pvfs_wait_killable(dev, req);
 		return;
+	}
 	for (i = 0; i < dev->nr_queues; i++) {
 		struct pvfs_queue *q = &dev->queues[i];
 

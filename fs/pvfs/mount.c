@@ -175,6 +175,7 @@ static int pvfs_fill_super_locked(struct super_block *sb, struct pvfs_context *c
 	pvfs_take_super_ops(sb, dev);
 	WRITE_ONCE(dev->cache, ctx->cache);
 	WRITE_ONCE(dev->writeback, false);
+	WRITE_ONCE(dev->had_locks, false);
 	WRITE_ONCE(dev->fc, fm->fc);
 	pvfs_timeout_start(dev, ctx->timeout);
 	fuse_send_init(fm);
@@ -193,11 +194,14 @@ static int pvfs_fill_super(struct super_block *sb, struct fs_context *fsc)
 	return err;
 }
 
-/* The last superblock goes, and nothing but FORGETs is in flight. */
+/* The last superblock goes, and only FORGETs and abandoned requests are in flight. */
 static void pvfs_conn_destroy(struct fuse_mount *fm)
 {
 	struct pvfs_dev *dev = fm->fc->iq.priv;
+	unsigned int i;
 
+	for (i = 0; i < dev->nr_queues; i++)
+		pvfs_abandoned_unmount(&dev->queues[i]);
 	pvfs_hiprio_drain(dev);
 	fuse_conn_destroy(fm);
 	/* Only now: DESTROY may wait for a server that does not answer. */

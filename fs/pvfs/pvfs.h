@@ -79,6 +79,7 @@ enum pvfs_cache {
 	PVFS_CACHE_ALWAYS,	/* only this guest uses the directory */
 };
 
+struct pvfs_abandoned;
 struct pvfs_dev;
 
 /* On the stack of a caller that polls; written under q->poll.lock. */
@@ -88,7 +89,8 @@ struct pvfs_wait {
 
 struct pvfs_slot {
 	struct list_head node;		/* on q->free or q->busy */
-	struct fuse_req *req;
+	struct fuse_req *req;		/* NULL if it was abandoned */
+	struct pvfs_abandoned *abandoned;
 	struct pvfs_wait *wait;		/* whose caller polls, or NULL */
 	void *big;			/* instead of @buf, for large arguments */
 	u64 unique;
@@ -98,6 +100,8 @@ struct pvfs_slot {
 	unsigned int out_pages;		/* bytes in pages that the device writes */
 	u8 class;
 	bool interrupt;			/* INTERRUPT is to be sent for it */
+	bool patient;			/* it may take long, see timeout.c */
+	unsigned int written;		/* by the device, to an abandoned one */
 	u8 buf[] __aligned(8);
 };
 
@@ -113,6 +117,7 @@ struct pvfs_stats {
 	u64 kicks_saved;	/* the device said that it needs none */
 	u64 queued;		/* requests that found the ring full */
 	u64 bad_replies;	/* replies that were turned into EIO */
+	u64 abandoned;		/* requests whose tasks were killed, see abandon.c */
 };
 
 struct pvfs_queue {
@@ -126,6 +131,7 @@ struct pvfs_queue {
 	struct list_head free;
 	struct list_head busy;
 	struct list_head ended;		/* for @work to end */
+	struct list_head late;		/* slots of abandoned requests, for @work to free */
 	struct list_head blocking;	/* for @block_work to end */
 	struct work_struct work;
 	struct work_struct block_work;
@@ -180,7 +186,7 @@ struct pvfs_dev {
 	struct mutex lock;		/* see the top of this file */
 	struct virtio_device *vdev;	/* NULL once removed */
 	struct fuse_conn *fc;		/* while mounted */
-	struct super_block *sb;		/* its main one, until that has gone; for mount.c only */
+	struct super_block *sb;		/* its main one, until that has gone */
 	enum pvfs_cache cache;		/* of that mount */
 	bool writeback;			/* the server has agreed that the core writes back */
 	unsigned int timeout;		/* of that mount, in seconds; 0: none */
@@ -190,6 +196,7 @@ struct pvfs_dev {
 	unsigned int silent;		/* for so many seconds there was no reply to it */
 	bool up;			/* it has virtqueues */
 	bool given_up;			/* it was stopped, and may start anew */
+	bool had_locks;			/* of files, since it was mounted; see abandon.c */
 	struct work_struct fail_work;
 	const struct super_operations *core_ops;
 	struct super_operations super_ops;	/* the core's with ours, see mount.c */
@@ -236,6 +243,10 @@ unsigned int pvfs_request_map(struct pvfs_queue *q, struct pvfs_slot *slot,
 			      struct scatterlist *sgs[2], unsigned int *lists);
 void pvfs_request_reply(struct pvfs_queue *q, struct pvfs_slot *slot, unsigned int written);
 void pvfs_request_end(struct fuse_req *req);
+int pvfs_late_reply(struct pvfs_slot *slot, void *to, unsigned int size);
+struct page *pvfs_page(struct fuse_args_pages *ap, unsigned int i, unsigned int *offset,
+		       unsigned int *length);
+unsigned int pvfs_page_count(const struct fuse_args_pages *ap);
 
 /* wait.c: callers that poll */
 extern struct virtio_poll_settings pvfs_poll_settings;
@@ -262,6 +273,12 @@ static inline bool pvfs_can_interrupt(const struct fuse_req *req)
 {
 	return req->in.h.opcode == FUSE_SETLKW;
 }
+
+/* abandon.c: requests of tasks that were killed */
+void pvfs_wait_killable(struct pvfs_dev *dev, struct fuse_req *req);
+void pvfs_wait_at_exit(struct pvfs_dev *dev, struct fuse_req *req);
+void pvfs_abandoned_end(struct pvfs_slot *slot);
+void pvfs_abandoned_unmount(struct pvfs_queue *q);
 
 /* timeout.c: requests that are not answered in time */
 void pvfs_timeout_init(struct pvfs_dev *dev);

@@ -12,6 +12,7 @@
 #include "pvfs.h"
 
 #include <linux/sched/clock.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 
 /* Of the caller's CPU; it may move on meanwhile. */
@@ -240,10 +241,22 @@ void pvfs_send_req(struct fuse_iqueue *fiq, struct fuse_req *req)
 	preempt_enable();
 	if (budget)
 		pvfs_request_end(req);
+	else if (sync && !IS_ERR(slot) && unlikely(current->flags & PF_EXITING))
+		pvfs_wait_at_exit(dev, req);
 	if (IS_ERR_OR_NULL(slot))
 		kfree(big);
 	if (IS_ERR(slot))
 		pvfs_refuse(q, req, PTR_ERR(slot));
+}
+
+/* The slot of an abandoned request is for @work to free, because its end may sleep. */
+static void pvfs_slot_late(struct pvfs_queue *q, struct pvfs_slot *slot, unsigned int written)
+{
+	q->poll.inflight--;
+	q->unmeasured--;
+	slot->written = written;
+	list_move_tail(&slot->node, &q->late);
+	queue_work(pvfs_wq, &q->work);
 }
 
 /* A caller that polls is told; every other request goes where its end belongs. */
@@ -271,6 +284,25 @@ static void pvfs_slot_done(struct pvfs_queue *q, struct pvfs_slot *slot, struct 
 	}
 }
 
+static void pvfs_slot_answered(struct pvfs_queue *q, struct pvfs_slot *slot,
+			       unsigned int written, struct list_head *done)
+{
+	if (unlikely(slot->abandoned)) {
+		pvfs_slot_late(q, slot, written);
+		return;
+	}
+	pvfs_request_reply(q, slot, written);
+	pvfs_slot_done(q, slot, done);
+}
+
+/* Of the mount, if there is one: it goes by RCU, and the lock keeps preemption off. */
+static struct fuse_iqueue *pvfs_fiq(struct pvfs_queue *q)
+{
+	struct fuse_conn *fc = READ_ONCE(q->dev->fc);
+
+	return fc ? &fc->iq : NULL;
+}
+
 /**
  * pvfs_collect - take replies from a ring
  * @q: the queue, locked and live
@@ -284,37 +316,29 @@ static void pvfs_slot_done(struct pvfs_queue *q, struct pvfs_slot *slot, struct 
  */
 unsigned int pvfs_collect(struct pvfs_queue *q, struct list_head *done, bool polled)
 {
-	struct fuse_iqueue *fiq = NULL;
+	struct fuse_iqueue *fiq = pvfs_fiq(q);
 	unsigned int written, n = 0;
 	struct pvfs_slot *slot;
 	u64 now = 0;
 
 	lockdep_assert_held(&q->poll.lock);
 	while (q->poll.inflight && (slot = virtqueue_get_buf(q->poll.vq, &written))) {
-		if (!fiq)
+		if (!n++)
 			now = local_clock();
-		fiq = &slot->req->fm->fc->iq;
-		pvfs_request_reply(q, slot, written);
 		pvfs_wait_over(q, slot, now);
-		pvfs_slot_done(q, slot, done);
-		n++;
+		pvfs_slot_answered(q, slot, written, done);
 	}
 	if (n) {
 		virtio_poll_answered(&q->poll, polled);
 		if (q->poll.inflight == q->unmeasured)
 			q->poll.wait_start = 0;
-		pvfs_dispatch(q, fiq);
+		if (fiq)
+			pvfs_dispatch(q, fiq);
 	}
 	/* It used what it was never given: nothing will be answered any more. */
 	if (unlikely(q->poll.inflight && virtqueue_is_broken(q->poll.vq)))
 		queue_work(pvfs_fail_wq, &q->dev->fail_work);
 	return n;
-}
-
-/* How long these take is up to other processes, or to the host's disk and the caller. */
-static bool pvfs_may_take_long(const struct pvfs_slot *slot)
-{
-	return pvfs_can_interrupt(slot->req) || slot->class == PVFS_SYNC;
 }
 
 /**
@@ -337,7 +361,7 @@ bool pvfs_queue_waits(struct pvfs_queue *q, u64 *replies)
 		pvfs_watch(q);
 	}
 	list_for_each_entry(slot, &q->busy, node) {
-		waits = !pvfs_may_take_long(slot);
+		waits = !slot->patient;
 		if (waits)
 			break;
 	}
@@ -361,11 +385,36 @@ void pvfs_end_list(struct list_head *done)
 	}
 }
 
+/* What they held is let go without the lock. */
+static void pvfs_end_late(struct pvfs_queue *q, struct list_head *late)
+{
+	struct pvfs_slot *slot, *next;
+	unsigned int noio;
+
+	if (likely(list_empty(late)))
+		return;
+	/* What memory is reclaimed from may wait for replies that this work has to take. */
+	noio = memalloc_noio_save();
+	list_for_each_entry(slot, late, node)
+		pvfs_abandoned_end(slot);
+	memalloc_noio_restore(noio);
+	spin_lock_bh(&q->poll.lock);
+	list_for_each_entry_safe(slot, next, late, node)
+		pvfs_slot_free(q, slot);
+	/* A request may wait for these slots. */
+	if (q->live && pvfs_fiq(q)) {
+		pvfs_dispatch(q, pvfs_fiq(q));
+		pvfs_watch(q);
+	}
+	spin_unlock_bh(&q->poll.lock);
+}
+
 /* After an interrupt, or when there are requests to end. */
 static void pvfs_queue_work(struct work_struct *work)
 {
 	struct pvfs_queue *q = container_of(work, struct pvfs_queue, work);
 	LIST_HEAD(done);
+	LIST_HEAD(late);
 
 	spin_lock_bh(&q->poll.lock);
 	/* A caller that polls takes what there is. */
@@ -375,8 +424,10 @@ static void pvfs_queue_work(struct work_struct *work)
 		pvfs_watch(q);
 	}
 	list_splice_tail_init(&q->ended, &done);
+	list_splice_tail_init(&q->late, &late);
 	spin_unlock_bh(&q->poll.lock);
 	pvfs_end_list(&done);
+	pvfs_end_late(q, &late);
 }
 
 /* See pvfs_end_later(). */
@@ -411,6 +462,7 @@ void pvfs_queue_init(struct pvfs_queue *q)
 	INIT_LIST_HEAD(&q->free);
 	INIT_LIST_HEAD(&q->busy);
 	INIT_LIST_HEAD(&q->ended);
+	INIT_LIST_HEAD(&q->late);
 	INIT_LIST_HEAD(&q->blocking);
 	INIT_WORK(&q->work, pvfs_queue_work);
 	INIT_WORK(&q->block_work, pvfs_block_work);
@@ -520,13 +572,15 @@ void pvfs_queue_empty(struct pvfs_queue *q)
 	LIST_HEAD(done);
 
 	spin_lock_bh(&q->poll.lock);
-	while (q->poll.inflight && (slot = virtqueue_get_buf(q->poll.vq, &written))) {
-		pvfs_request_reply(q, slot, written);
-		pvfs_slot_done(q, slot, &done);
-	}
+	while (q->poll.inflight && (slot = virtqueue_get_buf(q->poll.vq, &written)))
+		pvfs_slot_answered(q, slot, written, &done);
 	while ((slot = virtqueue_detach_unused_buf(q->poll.vq))) {
 		struct fuse_req *req = slot->req;
 
+		if (slot->abandoned) {
+			pvfs_slot_late(q, slot, 0);
+			continue;
+		}
 		pvfs_slot_free(q, slot);
 		q->poll.inflight--;
 		q->unmeasured -= slot->class == PVFS_NEVER;

@@ -105,6 +105,8 @@ void pvfs_request_fill(struct pvfs_queue *q, struct pvfs_slot *slot, struct fuse
 	unsigned int i, n = args->in_numargs - args->in_pages;
 	void *to = pvfs_slot_in(slot);
 
+	if (unlikely(args->opcode == FUSE_SETLK || args->opcode == FUSE_SETLKW))
+		WRITE_ONCE(q->dev->had_locks, true);
 	/* Unique among all queues without a lock that they share, even, and never 0. */
 	slot->unique = (++q->seq * (q->dev->nr_queues + 1) + q->index + 1) * 2;
 	req->in.h.unique = slot->unique;
@@ -112,6 +114,8 @@ void pvfs_request_fill(struct pvfs_queue *q, struct pvfs_slot *slot, struct fuse
 	slot->wait = NULL;
 	slot->interrupt = false;
 	slot->class = pvfs_request_class(req);
+	/* How long these take is up to other processes, or to the host's disk and the caller. */
+	slot->patient = pvfs_can_interrupt(req) || slot->class == PVFS_SYNC;
 	slot->in_size = pvfs_in_size(args);
 	slot->out_size = pvfs_out_size(req);
 	slot->out_pages = slot->out_size && args->out_pages ?
@@ -129,8 +133,15 @@ void pvfs_request_fill(struct pvfs_queue *q, struct pvfs_slot *slot, struct fuse
 		memset(pvfs_slot_out(slot), 0, sizeof(struct fuse_out_header));
 }
 
-static struct page *pvfs_page(struct fuse_args_pages *ap, unsigned int i, unsigned int *offset,
-			      unsigned int *length)
+/**
+ * pvfs_page - a page of a request
+ * @ap: its arguments
+ * @i: which
+ * @offset: where in the page the data begin
+ * @length: of the data
+ */
+struct page *pvfs_page(struct fuse_args_pages *ap, unsigned int i, unsigned int *offset,
+		       unsigned int *length)
 {
 	if (ap->uses_folios) {
 		*offset = ap->folio_descs[i].offset;
@@ -142,7 +153,11 @@ static struct page *pvfs_page(struct fuse_args_pages *ap, unsigned int i, unsign
 	return ap->pages[i];
 }
 
-static unsigned int pvfs_page_count(const struct fuse_args_pages *ap)
+/**
+ * pvfs_page_count - how many pages a request has, if it has any
+ * @ap: its arguments
+ */
+unsigned int pvfs_page_count(const struct fuse_args_pages *ap)
 {
 	return ap->uses_folios ? ap->num_folios : ap->num_pages;
 }
@@ -276,6 +291,29 @@ void pvfs_request_reply(struct pvfs_queue *q, struct pvfs_slot *slot, unsigned i
 	}
 	req->out.h = oh;
 	pvfs_cache_told(q->dev, req);
+}
+
+/**
+ * pvfs_late_reply - look at the reply to an abandoned request
+ * @slot: its slot, which the device has given back
+ * @to: where to put the first argument
+ * @size: of that
+ *
+ * Return: how many bytes of arguments the device wrote, or a negative number if there is no
+ * reply, or it is an error.  @to is filled if the number is @size or more.
+ */
+int pvfs_late_reply(struct pvfs_slot *slot, void *to, unsigned int size)
+{
+	struct fuse_out_header oh;
+	int len;
+
+	memcpy(&oh, pvfs_slot_out(slot), sizeof(oh));
+	if (!pvfs_header_good(slot, &oh, slot->written) || oh.error)
+		return -EIO;
+	len = oh.len - sizeof(oh);
+	if (len >= size)
+		memcpy(to, pvfs_slot_out(slot) + sizeof(oh), size);
+	return len;
 }
 
 /* Zero the pages that a read did not fill because the file ended. */

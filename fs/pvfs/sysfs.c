@@ -82,6 +82,7 @@ PVFS_SHOW(kicks, q->stats.kicks);
 PVFS_SHOW(kicks_saved, q->stats.kicks_saved);
 PVFS_SHOW(queued, q->stats.queued);
 PVFS_SHOW(bad_replies, q->stats.bad_replies);
+PVFS_SHOW(abandoned, q->stats.abandoned);
 PVFS_SHOW(inflight, q->poll.inflight);
 
 /* Of the hiprio queue. */
@@ -117,6 +118,7 @@ static struct attribute *pvfs_attrs[] = {
 	&dev_attr_kicks_saved.attr,
 	&dev_attr_queued.attr,
 	&dev_attr_bad_replies.attr,
+	&dev_attr_abandoned.attr,
 	&dev_attr_inflight.attr,
 	&dev_attr_forgets.attr,
 	&dev_attr_forget_messages.attr,

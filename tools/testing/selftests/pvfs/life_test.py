@@ -5,10 +5,23 @@
 import hashlib
 import os
 import signal
+from pathlib import Path
 
 from pvfs import FIO, TAG, PvfsCase, Virtiofsd, wait_for
 from pvlab import image, ktap
-from server import DATA, STATFS, Liar
+from server import (
+    DATA,
+    FLUSH,
+    GETATTR,
+    LOOKUP,
+    OPEN,
+    OPENDIR,
+    READ,
+    READDIR,
+    SETATTR,
+    STATFS,
+    Liar,
+)
 
 # Seconds that a server may be silent.
 LIMIT = 5
@@ -19,18 +32,17 @@ class Signals(PvfsCase):
     vcpus = 2
 
     def test_killed_while_the_server_stands_still(self):
-        """The process waits on, as FUSE's core has it, and goes once there is an answer."""
+        """The process goes, and its request waits on."""
         self.sh("echo >/mnt/x")
         self.server.send(signal.SIGSTOP)
         try:
             pid = self.start("cat /mnt/x")
             self.sh("sleep 0.5")
             self.sh(f"kill -9 {pid}")
-            self.sh("sleep 0.5")
+            self.assertNotEqual(self.ended(), 0)
             self.assertEqual(self.counters()["inflight"], 1)
         finally:
             self.server.send(signal.SIGCONT)
-        self.assertNotEqual(self.ended(), 0)
         self.assertEqual(self.sh("cat /mnt/x"), "")
 
     def test_killed_while_it_works(self):
@@ -88,8 +100,11 @@ class Killed(PvfsCase):
     """SIGKILL, while the server answers others."""
 
     vcpus = 2
-    # busybox's tries without force first.
-    overlay = image.overlay(**{"umount-now": "umount"})
+    overlay = {
+        "usr/bin/sharetool": Path(__file__).with_name("sharetool").read_bytes(),
+        # busybox's tries without force first.
+        **image.overlay(**{"umount-now": "umount"}),
+    }
 
     @classmethod
     def start_server(cls):
@@ -114,6 +129,62 @@ class Killed(PvfsCase):
         pid = self.start(command)
         wait_for(lambda: self.server.held, f"the server has the request of {command}")
         self.sh(f"kill -9 {pid}")
+
+    def assert_given_back(self):
+        """What late replies gave to processes that had gone."""
+        self.let_go()
+        self.sh("echo 2 >/proc/sys/vm/drop_caches")
+        wait_for(lambda: not self.server.handles, "all handles are released")
+        wait_for(lambda: not any(self.server.lookups.values()), "all nodes are forgotten")
+        wait_for(lambda: self.counters()["inflight"] == 0, "all is answered")
+
+    def test_it_ends_what_changes_nothing(self):
+        # Through the page cache, whose pages a killed task does not wait for.
+        in_the_background = ("sendfile", "a fault")
+        for what, command, *hold in (
+            ("attributes", "stat /mnt", GETATTR),
+            ("a name", "stat /mnt/file", LOOKUP),
+            ("opening", "cat /mnt/file", OPEN),
+            ("reading", "sharetool read /mnt/file private", READ),
+            ("sendfile", "cat /mnt/file", READ),
+            ("a fault", "sharetool map /mnt/file read", READ),
+            ("closing", "cat /mnt/file", FLUSH),
+            ("closing at exit", "sharetool read /mnt/file private", READ, FLUSH),
+            ("a directory", "ls /mnt", OPENDIR),
+            ("its names", "ls /mnt", READDIR),
+            ("the file system", "stat -f /mnt", STATFS),
+        ):
+            with self.subTest(what), self.counting() as grown:
+                self.kill(command, *hold)
+                self.assertNotEqual(self.ended(), 0)
+                self.assert_given_back()
+            self.assertEqual(grown["abandoned"], len(hold) - (what in in_the_background), what)
+            self.assertEqual(grown["bad_replies"], 0)
+
+    def test_it_waits_for_changes_and_for_memory_of_others(self):
+        for command, hold in (
+            ("chmod 600 /mnt/file", SETATTR),
+            ("sharetool read /mnt/file shared", READ),
+        ):
+            with self.subTest(command), self.counting() as grown:
+                self.kill(command, hold)
+                self.sh("sleep 1")
+                self.assertNotEqual(self.status("test -s /tmp/status"), 0)
+                self.let_go()
+                self.assertNotEqual(self.ended(), 0)
+            self.assertEqual(grown["abandoned"], 0)
+
+    def test_late_replies_of_an_earlier_mount(self):
+        """The next mount has nodes and handles of its own."""
+        self.kill("cat /mnt/file", OPEN)
+        self.assertNotEqual(self.ended(), 0)
+        self.sh("umount /mnt")
+        self.mount()
+        self.let_go()
+        wait_for(lambda: self.counters()["inflight"] == 0, "all is answered")
+        # The one that the earlier mount would have released.
+        self.assertEqual(self.server.handles, 1)
+        self.server.handles = 0
 
     def test_it_is_the_end_of_umount_f(self):
         """And of the device, before the time in which the server may answer others only."""

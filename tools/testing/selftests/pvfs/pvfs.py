@@ -300,14 +300,14 @@ class Files:
         with open(self.share / "full", "wb") as full:
             os.posix_fallocate(full.fileno(), 0, rest.f_bavail * rest.f_bsize - MIB // 2)
         try:
-            return self.guest.run(f"sharetool map /mnt/mapped x {MIB}")
+            return self.guest.run(f"sharetool fill /mnt/mapped x {MIB}")
         finally:
             (self.share / "full").unlink()
             (self.share / "mapped").unlink()
 
     def test_a_mapping_that_does_not_fit_on_the_host(self):
         """virtiofsd answers that a part was written, and the core does not look at that."""
-        self.sh(f"sharetool map /mnt/mapped x {MIB}")
+        self.sh(f"sharetool fill /mnt/mapped x {MIB}")
         self.assertEqual((self.share / "mapped").read_bytes(), b"x" * MIB)
         self.assertIn("msync: ", self.map_too_much().err)
 

@@ -8,7 +8,9 @@
  *	sharetool swing DIR COUNT		rename DIR/a to DIR/b and back
  *	sharetool replace DIR LETTER COUNT	rename new files to DIR/target
  *	sharetool unnamed DIR NAME TEXT		write a file without a name, and link it there
- *	sharetool map FILE LETTER BYTES		write a new file by a mapping, and msync() it
+ *	sharetool fill FILE LETTER BYTES	write a new file by a mapping, and msync() it
+ *	sharetool read FILE MEMORY		read() to memory that is private, or shared
+ *	sharetool map FILE PROTECTION		look at a mapping of it: its first byte
  *
  * KIND is posix or flock.  While `lock` runs, SIGUSR1 interrupts the wait and SIGUSR2
  * unlocks the file, which stays open.  It is linked statically, because guests run it.
@@ -232,7 +234,7 @@ static int do_unnamed(char **argv)
 	return 0;
 }
 
-static int do_map(char **argv)
+static int do_fill(char **argv)
 {
 	int fd = open(argv[2], O_RDWR | O_CREAT | O_TRUNC, 0644);
 	size_t len = atol(argv[4]);
@@ -252,6 +254,43 @@ static int do_map(char **argv)
 	return 0;
 }
 
+static int open_file(const char *name, int flags)
+{
+	int fd = open(name, flags, 0644);
+
+	if (fd < 0)
+		die(name);
+	return fd;
+}
+
+static int do_read(char **argv)
+{
+	int how = !strcmp(argv[3], "shared") ? MAP_SHARED : MAP_PRIVATE;
+	char *to = mmap(NULL, TARGET_SIZE, PROT_READ | PROT_WRITE, how | MAP_ANONYMOUS, -1, 0);
+	ssize_t n;
+
+	if (to == MAP_FAILED)
+		die("mmap");
+	n = read(open_file(argv[2], O_RDONLY), to, TARGET_SIZE);
+	if (n < 0)
+		die("read");
+	return fwrite(to, n, 1, stdout) != 1;
+}
+
+static int do_map(char **argv)
+{
+	bool writes = !strcmp(argv[3], "write");
+	int fd = open_file(argv[2], writes ? O_RDWR : O_RDONLY);
+	char *at = mmap(NULL, 1, PROT_READ | (writes ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+
+	if (at == MAP_FAILED)
+		die("mmap");
+	if (writes)
+		*at = 'X';
+	putchar(*at);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 3 ? argv[1] : "";
@@ -262,14 +301,18 @@ int main(int argc, char **argv)
 		return do_try(argc, argv);
 	if (!strcmp(what, "swing"))
 		return do_swing(argv);
+	if (!strcmp(what, "read"))
+		return do_read(argv);
+	if (!strcmp(what, "map"))
+		return do_map(argv);
 	if (!strcmp(what, "append") && argc > 4)
 		return do_append(argv);
 	if (!strcmp(what, "replace") && argc > 4)
 		return do_replace(argv);
 	if (!strcmp(what, "unnamed") && argc > 4)
 		return do_unnamed(argv);
-	if (!strcmp(what, "map") && argc > 4)
-		return do_map(argv);
+	if (!strcmp(what, "fill") && argc > 4)
+		return do_fill(argv);
 	fprintf(stderr, "usage: see the source\n");
 	return 2;
 }

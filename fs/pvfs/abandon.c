@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A task that is killed does not wait for the server, where that is safe.
+ *
+ * The rule
+ * --------
+ * The core lets a killed task wait for a request that the device has.  Here the request is taken
+ * from the task and ends with -EINTR, if
+ *
+ * - it changes nothing.  With the request the core drops its locks, so the server might carry out
+ *   a change that is abandoned after a later one of another task, and undo it.
+ * - nobody else sees the memory that the device may still write to: the slot, pages of the kernel
+ *   that are not in a page cache, and anonymous memory of a process that dies as a whole.
+ *
+ * The slot stays busy until the device answers or is reset, and holds the pages until then.  A
+ * late reply may have opened a file, or have made the server count a lookup: RELEASE and FORGET
+ * undo that, as long as the mount lasts.
+ *
+ * A task that exits closes its files.  FLUSH is forced, so the core waits for it, and no signal
+ * reaches the task any more.  Nobody looks at the result, and the data have been written before.
+ * So the task waits for PVFS_EXIT_SECONDS, and then leaves the request to the server, unless the
+ * mount has had POSIX locks or flock, which FLUSH may drop.
+ *
+ * One case is not covered: a signal that has a handler comes while the request waits for room in
+ * the ring, and SIGKILL comes once the device has it.  The core asks the transport only once.
+ */
+#include "pvfs.h"
+
+#include <linux/highmem.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+
+#define PVFS_EXIT_SECONDS	10
+/* While other threads of the process are about to exit. */
+#define PVFS_RETRY		(HZ / 10)
+
+/* What is left of a request whose task has gone.  Its pages are @folio[0] to [@nr - 1]. */
+struct pvfs_abandoned {
+	struct fuse_mount *fm;		/* the main one; NULL once it goes; under q->poll.lock */
+	u64 nodeid;
+	u32 opcode;
+	u32 open_flags;
+	unsigned int nr;
+	struct folio *folio[] __counted_by(nr);
+};
+
+static u32 pvfs_open_flags(const struct fuse_args *args)
+{
+	const struct fuse_open_in *in = args->in_args[0].value;
+
+	return args->opcode == FUSE_OPEN || args->opcode == FUSE_OPENDIR ? in->flags : 0;
+}
+
+static bool pvfs_changes_nothing(const struct pvfs_dev *dev, const struct fuse_args *args)
+{
+	switch (args->opcode) {
+	case FUSE_OPEN:
+		return !(pvfs_open_flags(args) & O_TRUNC);
+	case FUSE_FLUSH:
+		/*
+		 * It drops the POSIX locks of a lock owner.  The core makes that number from a
+		 * pointer, which the next process may have, and a late FLUSH would drop its locks.
+		 */
+		return !READ_ONCE(dev->had_locks);
+	case FUSE_ACCESS:
+	case FUSE_FSYNC:
+	case FUSE_FSYNCDIR:
+	case FUSE_GETATTR:
+	case FUSE_GETLK:
+	case FUSE_GETXATTR:
+	case FUSE_LISTXATTR:
+	case FUSE_LOOKUP:
+	case FUSE_LSEEK:
+	case FUSE_OPENDIR:
+	case FUSE_READ:
+	case FUSE_READDIR:
+	case FUSE_READDIRPLUS:
+	case FUSE_READLINK:
+	case FUSE_STATFS:
+	case FUSE_STATX:
+	case FUSE_SYNCFS:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/*
+ * Whether the process of this task has its memory for itself.  A thread that exits is not counted
+ * in @live any more while it still has the memory, so a false answer may become true.
+ */
+static bool pvfs_memory_dies(void)
+{
+	return current->mm && atomic_read(&current->mm->mm_users) <=
+			      atomic_read(&current->signal->live);
+}
+
+static bool pvfs_folio_is_private(struct folio *folio, bool user)
+{
+	if (user)
+		return folio_test_anon(folio);
+	return !folio->mapping && !folio_test_slab(folio) && folio_ref_count(folio);
+}
+
+static void pvfs_abandoned_free(struct pvfs_abandoned *ab)
+{
+	unsigned int i;
+
+	for (i = 0; i < ab->nr; i++)
+		folio_put(ab->folio[i]);
+	kfree(ab);
+}
+
+static int pvfs_hold_pages(struct pvfs_abandoned *ab, struct fuse_args_pages *ap, unsigned int nr)
+{
+	unsigned int i, offset, length;
+
+	/* A buffer of the kernel's: its owner goes on, and may use it, whatever the pages' counts. */
+	if (ap->args.user_pages && !ap->args.is_pinned)
+		return -EPERM;
+	if (ap->args.is_pinned && !pvfs_memory_dies())
+		return -EAGAIN;
+	for (i = 0; i < nr; i++) {
+		struct folio *folio = page_folio(pvfs_page(ap, i, &offset, &length));
+
+		if (!pvfs_folio_is_private(folio, ap->args.is_pinned))
+			return -EPERM;
+		folio_get(folio);
+		ab->nr++;
+		ab->folio[i] = folio;
+	}
+	return 0;
+}
+
+static struct pvfs_abandoned *pvfs_abandoned_new(struct pvfs_dev *dev, struct fuse_req *req)
+{
+	struct fuse_args *args = req->args;
+	struct fuse_args_pages *ap = container_of(args, typeof(*ap), args);
+	unsigned int nr = args->out_pages ? pvfs_page_count(ap) : 0;
+	struct pvfs_abandoned *ab;
+	int err;
+
+	if (!pvfs_changes_nothing(dev, args))
+		return ERR_PTR(-EPERM);
+	ab = kzalloc(struct_size(ab, folio, nr), GFP_KERNEL);
+	if (!ab)
+		return ERR_PTR(-ENOMEM);
+	/* Not that of a submount, which may go before: each submount holds the main superblock. */
+	ab->fm = get_fuse_mount_super(dev->sb);
+	ab->nodeid = args->nodeid;
+	ab->opcode = args->opcode;
+	ab->open_flags = pvfs_open_flags(args);
+	err = pvfs_hold_pages(ab, ap, nr);
+	if (!err)
+		return ab;
+	pvfs_abandoned_free(ab);
+	return ERR_PTR(err);
+}
+
+/* Returns false if the device does not have it: it waits for room, or is answered. */
+static bool pvfs_abandon_slot(struct pvfs_queue *q, struct fuse_req *req,
+			      struct pvfs_abandoned *ab)
+{
+	struct pvfs_slot *slot;
+	bool found = false;
+
+	spin_lock_bh(&q->poll.lock);
+	list_for_each_entry(slot, &q->busy, node) {
+		found = slot->req == req;
+		if (!found)
+			continue;
+		slot->req = NULL;
+		slot->abandoned = ab;
+		q->unmeasured += slot->class != PVFS_NEVER;
+		slot->class = PVFS_NEVER;
+		q->stats.abandoned++;
+		clear_bit(FR_SENT, &req->flags);
+		break;
+	}
+	spin_unlock_bh(&q->poll.lock);
+	return found;
+}
+
+/* Returns -EAGAIN if it may work later. */
+static int pvfs_abandon(struct pvfs_dev *dev, struct fuse_req *req)
+{
+	struct pvfs_abandoned *ab = pvfs_abandoned_new(dev, req);
+	unsigned int i;
+
+	if (IS_ERR(ab))
+		return PTR_ERR(ab);
+	for (i = 0; i < dev->nr_queues; i++) {
+		if (pvfs_abandon_slot(&dev->queues[i], req, ab)) {
+			req->out.h.error = -EINTR;
+			fuse_request_end(req);
+			return 0;
+		}
+	}
+	pvfs_abandoned_free(ab);
+	return -ENOENT;
+}
+
+static bool pvfs_is_finished(struct fuse_req *req)
+{
+	return test_bit(FR_FINISHED, &req->flags);
+}
+
+/**
+ * pvfs_wait_killable - wait for a request in place of the core, until the task is killed
+ * @dev: the device
+ * @req: the request, of this task; the device has it
+ */
+void pvfs_wait_killable(struct pvfs_dev *dev, struct fuse_req *req)
+{
+	if (!wait_event_killable(req->waitq, pvfs_is_finished(req)))
+		return;
+	while (pvfs_abandon(dev, req) == -EAGAIN)
+		if (wait_event_timeout(req->waitq, pvfs_is_finished(req), PVFS_RETRY))
+			return;
+}
+
+/* Take back a request that still waits for room. */
+static void pvfs_withdraw(struct fuse_iqueue *fiq, struct fuse_req *req)
+{
+	bool pending;
+
+	spin_lock(&fiq->lock);
+	pending = test_and_clear_bit(FR_PENDING, &req->flags);
+	if (pending)
+		list_del_init(&req->list);
+	spin_unlock(&fiq->lock);
+	if (!pending)
+		return;
+	req->out.h.error = -EINTR;
+	fuse_request_end(req);
+}
+
+/**
+ * pvfs_wait_at_exit - wait for a request of a task that exits, but not for ever
+ * @dev: the device
+ * @req: the request, of this task
+ */
+void pvfs_wait_at_exit(struct pvfs_dev *dev, struct fuse_req *req)
+{
+	if (req->args->opcode != FUSE_FLUSH || READ_ONCE(dev->had_locks) ||
+	    wait_event_timeout(req->waitq, pvfs_is_finished(req), PVFS_EXIT_SECONDS * HZ))
+		return;
+	pvfs_withdraw(&req->fm->fc->iq, req);
+	pvfs_abandon(dev, req);
+}
+
+/* The end of a late reply's work */
+
+static void pvfs_undo_lookup(struct fuse_mount *fm, u64 nodeid)
+{
+	struct fuse_forget_link *link;
+
+	if (!nodeid)
+		return;
+	link = kzalloc(sizeof(*link), GFP_KERNEL);
+	if (!link)
+		return;
+	link->forget_one.nodeid = nodeid;
+	link->forget_one.nlookup = 1;
+	pvfs_send_forget(&fm->fc->iq, link);
+}
+
+struct pvfs_release {
+	struct fuse_args args;
+	struct fuse_release_in in;
+};
+
+static void pvfs_release_end(struct fuse_mount *fm, struct fuse_args *args, int error)
+{
+	kfree(container_of(args, struct pvfs_release, args));
+}
+
+static void pvfs_undo_open(struct pvfs_abandoned *ab, u64 fh)
+{
+	struct pvfs_release *release = kzalloc(sizeof(*release), GFP_KERNEL);
+
+	if (!release)
+		return;
+	release->in.fh = fh;
+	release->in.flags = ab->open_flags;
+	release->args = (struct fuse_args){
+		.opcode = ab->opcode == FUSE_OPENDIR ? FUSE_RELEASEDIR : FUSE_RELEASE,
+		.nodeid = ab->nodeid,
+		.in_numargs = 1,
+		.in_args[0] = { .size = sizeof(release->in), .value = &release->in },
+		.force = true,
+		.nocreds = true,
+		.end = pvfs_release_end,
+	};
+	if (fuse_simple_background(ab->fm, &release->args, GFP_KERNEL))
+		kfree(release);
+}
+
+static bool pvfs_is_dots(const struct fuse_direntplus *entry)
+{
+	const char *name = entry->dirent.name;
+	u32 len = READ_ONCE(entry->dirent.namelen);
+
+	return name[0] == '.' && (len == 1 || (len == 2 && name[1] == '.'));
+}
+
+/* As the core would have read it, see pvfs_always_entries(): in 6.12 it asks for one page. */
+static void pvfs_undo_entries(struct pvfs_abandoned *ab, size_t left)
+{
+	struct fuse_direntplus *entry;
+	size_t len;
+	void *at;
+
+	if (!ab->nr)
+		return;
+	left = min(left, PAGE_SIZE);
+	at = kmap_local_folio(ab->folio[0], 0);
+	entry = at;
+	while (left >= FUSE_NAME_OFFSET_DIRENTPLUS + 2) {
+		len = FUSE_DIRENT_ALIGN(FUSE_NAME_OFFSET_DIRENTPLUS +
+					(size_t)READ_ONCE(entry->dirent.namelen));
+		if (len > left)
+			break;
+		if (!pvfs_is_dots(entry))
+			pvfs_undo_lookup(ab->fm, READ_ONCE(entry->entry_out.nodeid));
+		entry = (void *)entry + len;
+		left -= len;
+	}
+	kunmap_local(at);
+}
+
+static void pvfs_undo(struct pvfs_slot *slot)
+{
+	struct pvfs_abandoned *ab = slot->abandoned;
+	struct fuse_entry_out entry;
+	struct fuse_open_out open;
+	int len;
+
+	switch (ab->opcode) {
+	case FUSE_LOOKUP:
+		if (pvfs_late_reply(slot, &entry, sizeof(entry)) == sizeof(entry))
+			pvfs_undo_lookup(ab->fm, entry.nodeid);
+		break;
+	case FUSE_OPEN:
+	case FUSE_OPENDIR:
+		if (pvfs_late_reply(slot, &open, sizeof(open)) == sizeof(open))
+			pvfs_undo_open(ab, open.fh);
+		break;
+	case FUSE_READDIRPLUS:
+		len = pvfs_late_reply(slot, NULL, 0);
+		if (len > 0)
+			pvfs_undo_entries(ab, len);
+		break;
+	}
+}
+
+/**
+ * pvfs_abandoned_end - the device has given an abandoned request back
+ * @slot: its slot, on no list that others use; no lock is held
+ */
+void pvfs_abandoned_end(struct pvfs_slot *slot)
+{
+	if (slot->abandoned->fm)
+		pvfs_undo(slot);
+	pvfs_abandoned_free(slot->abandoned);
+	slot->abandoned = NULL;
+}
+
+/**
+ * pvfs_abandoned_unmount - abandoned requests lose their mount
+ * @q: the queue; no request is sent to it any more, but by its work
+ */
+void pvfs_abandoned_unmount(struct pvfs_queue *q)
+{
+	struct pvfs_slot *slot;
+
+	spin_lock_bh(&q->poll.lock);
+	list_for_each_entry(slot, &q->busy, node)
+		if (slot->abandoned)
+			slot->abandoned->fm = NULL;
+	list_for_each_entry(slot, &q->late, node)
+		slot->abandoned->fm = NULL;
+	spin_unlock_bh(&q->poll.lock);
+	/* It may have taken some from the list before. */
+	flush_work(&q->work);
+}
