@@ -111,7 +111,12 @@ static bool pvfs_dispatch_one(struct pvfs_queue *q, struct fuse_iqueue *fiq)
 	req = list_first_entry_or_null(&fiq->pending, struct fuse_req, list);
 	if (!req)
 		return false;
-	big = pvfs_request_big(req, GFP_ATOMIC);
+	/* The next reply frees a slot, and tries again.  So it does where memory is short. */
+	if (list_empty(&q->free) && q->poll.inflight)
+		return false;
+	big = pvfs_request_big(req, GFP_ATOMIC | __GFP_NOWARN);
+	if (IS_ERR(big) && q->poll.inflight)
+		return false;
 	slot = IS_ERR(big) ? big : pvfs_add(q, req, big);
 	if (slot == ERR_PTR(-ENOSPC)) {
 		kfree(big);
