@@ -187,6 +187,7 @@ static void vblk_forget(struct vserve_dev *vdev)
 
 	vblk_set_pins(dev, NULL);
 	vblk_use_backend(dev, NULL);
+	dev->writeback = true;
 }
 
 static void vblk_init_vring(struct vserve_vring *vring)
