@@ -59,6 +59,9 @@ static void pvblk_update_capacity(struct pvblk_dev *dev, bool resize)
 	virtio_cread(dev->vdev, struct virtio_blk_config, capacity, &capacity);
 	if (resize && capacity == get_capacity(dev->disk))
 		return;
+	/* Read after it: a device that is gone reads as all ones. */
+	if (dev->vdev->config->get_status(dev->vdev) == 0xff)
+		return;
 	/* Said in whole blocks; what is left at the end stays part of the disk. */
 	blocks = div_u64(capacity, bs >> SECTOR_SHIFT);
 	string_get_size(blocks, bs, STRING_UNITS_2, size2, sizeof(size2));
