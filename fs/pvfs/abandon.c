@@ -9,7 +9,7 @@
  *
  * - it changes nothing.  With the request the core drops its locks, so the server might carry out
  *   a change that is abandoned after a later one of another task, and undo it.
- * - nobody else sees the memory that the device may still write to: the slot, pages of the kernel
+ * - no other task sees the memory that the device may still write to: the slot, pages of the kernel
  *   that are not in a page cache, and anonymous memory of a process that dies as a whole.
  *
  * The slot stays busy until the device answers or is reset, and holds the pages until then.  A
@@ -34,7 +34,7 @@
 /* While other threads of the process are about to exit. */
 #define PVFS_RETRY		(HZ / 10)
 
-/* What is left of a request whose task has gone.  Its pages are @folio[0] to [@nr - 1]. */
+/* The rest of a request whose task has gone.  Its pages are @folio[0] to [@nr - 1]. */
 struct pvfs_abandoned {
 	struct fuse_mount *fm;		/* the main one; NULL once it goes; under q->poll.lock */
 	u64 nodeid;

@@ -390,7 +390,7 @@ void pvfs_end_list(struct list_head *done)
 	}
 }
 
-/* What they held is let go without the lock. */
+/* The slots are @late's only, so their pages are let go without the lock. */
 static void pvfs_end_late(struct pvfs_queue *q, struct list_head *late)
 {
 	struct pvfs_slot *slot, *next;

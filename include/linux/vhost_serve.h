@@ -147,7 +147,7 @@ enum vserve_malformed {
 
 /* vserve_ops.flags: work() has the owner's mm in use */
 #define VSERVE_WORK_MM		BIT(0)
-/* What the device serves does not depend on its owner, so another one can go on with it. */
+/* Another owner can go on with the device, because it serves nothing of its owner's. */
 #define VSERVE_KEEPS		BIT(1)
 
 /**

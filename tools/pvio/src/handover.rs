@@ -45,7 +45,7 @@ const VARIABLE: &str = "PVIO_HAND_OVER";
 /// [`Kept`]. It fails if it would not start with these words.
 pub const VERSION: u32 = 1;
 
-/// What a process leaves to its successor. Descriptors are its numbers, which stay the same.
+/// A process leaves this to its successor. Descriptors are its numbers, which stay the same.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Kept {
     /// The listening socket, unless it is `--fd`.
