@@ -115,7 +115,7 @@ static int pvfs_hold_pages(struct pvfs_abandoned *ab, struct fuse_args_pages *ap
 {
 	unsigned int i, offset, length;
 
-	/* A buffer of the kernel's: its owner goes on, and may use it, whatever the pages' counts. */
+	/* A buffer of the kernel's: its owner goes on using it, whatever holds the pages. */
 	if (ap->args.user_pages && !ap->args.is_pinned)
 		return -EPERM;
 	if (ap->args.is_pinned && !pvfs_memory_dies())
