@@ -129,7 +129,7 @@ static int vhfs_find_node(struct vhfs_req *req)
 	return req->node ? 0 : -ESTALE;
 }
 
-static int vhfs_check_node(const struct vhfs_req *req)
+static int vhfs_check_node(struct vhfs_req *req)
 {
 	if (req->op->flags & VHFS_OP_NO_NODE)
 		return 0;

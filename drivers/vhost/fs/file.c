@@ -183,6 +183,7 @@ int vhfs_open(struct vhfs_req *req)
 	handle = vhfs_handle_new(req);
 	if (IS_ERR(handle))
 		return PTR_ERR(handle);
+	handle->node = vhfs_node_opened(req->ex, req->node->id);
 	return vhfs_open_node(req, handle, &path, flags, false, out);
 }
 
@@ -195,6 +196,7 @@ int vhfs_opendir(struct vhfs_req *req)
 
 	if (IS_ERR(handle))
 		return PTR_ERR(handle);
+	handle->node = vhfs_node_opened(req->ex, req->node->id);
 	return vhfs_open_node(req, handle, &path, flags, false, out);
 }
 
@@ -299,7 +301,7 @@ vhfs_get_target(struct vhfs_req *req, const struct fuse_copy_file_range_in *arg)
 
 	if (!node)
 		return ERR_PTR(-ESTALE);
-	r = vhfs_node_check(node);
+	r = vhfs_node_use(req, node);
 	if (r) {
 		handle = ERR_PTR(r);
 	} else {

@@ -258,7 +258,8 @@ struct vhfs_place {
  * @inode: @mount: the key: all names of an inode in one mount are one node
  * @dentry: one of its names, or the one it had
  * @lookups: how often the guest was told; the guest's FORGETs count down
- * @refs: requests, and one for the table while @lookups is not 0
+ * @refs: requests, open files, and one for the table while @lookups is not 0
+ * @opens: how many of @refs are open files
  * @seq: of rename_lock, when @dentry was last seen beneath the root of @mount
  */
 struct vhfs_node {
@@ -266,7 +267,8 @@ struct vhfs_node {
 	struct inode *inode;
 	struct vhfs_mount *mount;	/* right behind @inode, see struct vhfs_key */
 	struct rhash_head hash;
-	spinlock_t lock;		/* dentry, lookups, refs */
+	spinlock_t lock;		/* dentry, lookups, refs, opens */
+	unsigned int opens;
 	struct dentry *dentry;
 	u64 lookups;
 	unsigned int refs;
@@ -278,6 +280,7 @@ struct vhfs_node {
 
 /*
  * struct vhfs_handle - an open file or directory
+ * @node: whose file it is, or NULL if the guest had forgotten that when it was opened
  * @refs: requests, and one while the guest has it open
  * @pos_lock: a directory has one position: who reads it
  * @claims: owners of POSIX locks that were taken by this handle; see lock.c
@@ -286,6 +289,7 @@ struct vhfs_node {
 struct vhfs_handle {
 	u64 id;
 	struct vhfs_export *ex;
+	struct vhfs_node *node;
 	struct file *file;
 	refcount_t refs;
 	struct mutex pos_lock;		/* the position of a directory */
@@ -374,7 +378,7 @@ static inline struct mnt_idmap *vhfs_idmap(const struct vhfs_req *req)
 /* The file system that a request is about.  Without a node it touches none. */
 static inline struct super_block *vhfs_sb(const struct vhfs_req *req)
 {
-	return req->node ? req->node->inode->i_sb : req->ex->root.dentry->d_sb;
+	return req->node ? vhfs_mnt(req)->mnt_sb : req->ex->root.mnt->mnt_sb;
 }
 
 static inline bool vhfs_read_only(const struct vhfs_export *ex)
@@ -454,7 +458,10 @@ void vhfs_table_clear(struct vhfs_export *ex);
 void vhfs_table_destroy(struct vhfs_export *ex);
 struct vhfs_node *vhfs_node_get(struct vhfs_export *ex, u64 id);
 void vhfs_node_put(struct vhfs_node *node, bool may_sleep);
+int vhfs_node_use(struct vhfs_req *req, struct vhfs_node *node);
 int vhfs_node_check(struct vhfs_node *node);
+struct vhfs_node *vhfs_node_opened(struct vhfs_export *ex, u64 id);
+void vhfs_node_closed(struct vhfs_node *node);
 bool vhfs_may_make(struct vhfs_export *ex);
 int vhfs_node_know(struct vhfs_req *req, const struct vhfs_place *at, u64 *id);
 int vhfs_node_again(struct vhfs_req *req, struct vhfs_node *node);

@@ -25,6 +25,7 @@ static void vhfs_handle_free(struct vhfs_handle *handle)
 {
 	if (handle->file)
 		vhfs_close_file(handle);
+	vhfs_node_closed(handle->node);
 	atomic_dec(&handle->ex->table.nr_handles);
 	kfree_rcu(handle, rcu);
 }

@@ -131,14 +131,60 @@ int vhfs_node_check(struct vhfs_node *node)
 	return 0;
 }
 
+/**
+ * vhfs_node_use - make a node fit for an operation that names it
+ * @req: that does
+ * @node: held
+ *
+ * Each node goes through this, or through vhfs_check_node(), before an operation reads its dentry
+ * or its inode.
+ */
+int vhfs_node_use(struct vhfs_req *req, struct vhfs_node *node)
+{
+	return vhfs_node_check(node);
+}
+
+/**
+ * vhfs_node_opened - a file of a node is open
+ * @ex: the export
+ * @id: the node's
+ *
+ * Returns the node for vhfs_node_closed(), or NULL if the guest has forgotten it already.
+ */
+struct vhfs_node *vhfs_node_opened(struct vhfs_export *ex, u64 id)
+{
+	struct vhfs_node *node = vhfs_node_get(ex, id);
+
+	if (!node)
+		return NULL;
+	spin_lock(&node->lock);
+	node->opens++;
+	spin_unlock(&node->lock);
+	return node;
+}
+
+/**
+ * vhfs_node_closed - the end of vhfs_node_opened()
+ * @node: or NULL; in a context that may sleep
+ */
+void vhfs_node_closed(struct vhfs_node *node)
+{
+	if (!node)
+		return;
+	spin_lock(&node->lock);
+	node->opens--;
+	spin_unlock(&node->lock);
+	vhfs_node_put(node, true);
+}
+
 /*
  * Should @dentry be the node's name, in place of the one it has?  Requests use
- * node->dentry without a lock; so only where there is none but the table's
- * reference, and under node->lock there will be none.
+ * node->dentry without a lock; so only where there is none, and under node->lock there
+ * will be none: no reference but the table's and those of open files.
  */
 static bool vhfs_better_name(struct vhfs_node *node, struct dentry *dentry)
 {
-	if (node->dentry == dentry || node->refs > 1 ||
+	if (node->dentry == dentry || node->refs > 1 + node->opens ||
 	    vhfs_is_mount_root(node->mount, node->dentry))
 		return false;
 	return d_unhashed(node->dentry) ||

@@ -183,7 +183,7 @@ static int vhfs_do_rename(struct vhfs_req *req, u64 newdir, unsigned int flags)
 
 	if (!node)
 		return -ESTALE;
-	r = vhfs_node_check(node);
+	r = vhfs_node_use(req, node);
 	if (!r && !d_can_lookup(node->dentry))
 		r = -ENOTDIR;
 	if (!r && node->mount->mnt != vhfs_mnt(req))
