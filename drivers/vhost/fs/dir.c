@@ -114,29 +114,32 @@ static int vhfs_gather(struct vhfs_handle *handle, u64 pos,
 }
 
 /* An entry that cannot be looked up is told of without attributes. */
-static void vhfs_look_up_entry(struct vhfs_req *req,
-			       struct fuse_direntplus *plus)
+static int vhfs_look_up_entry(struct vhfs_req *req, struct fuse_direntplus *plus)
 {
 	const struct fuse_dirent *dirent = &plus->dirent;
 	struct dentry *dentry;
 	struct vhfs_place at;
+	int r;
 
 	if (is_dot_dotdot(dirent->name, dirent->namelen))
-		return;
+		return 0;
 	dentry = lookup_one_positive_unlocked(vhfs_idmap(req), dirent->name,
 					      vhfs_dentry(req),
 					      dirent->namelen);
 	if (IS_ERR(dentry))
-		return;
+		return PTR_ERR(dentry);
 	at = vhfs_place(req, dentry);
 	/* No entry if crossing fails.  The guest then sends LOOKUP, and a worker answers it. */
-	if (vhfs_cross(req, &at))
+	r = vhfs_cross(req, &at);
+	if (r)
 		goto put;
-	if (vhfs_fill_entry(req, &at, &plus->entry_out))
+	r = vhfs_fill_entry(req, &at, &plus->entry_out);
+	if (r)
 		memset(&plus->entry_out, 0, sizeof(plus->entry_out));
 	vhfs_place_put(&at);
 put:
 	dput(dentry);
+	return r;
 }
 
 static void vhfs_look_up_all(struct vhfs_req *req,
@@ -147,7 +150,9 @@ static void vhfs_look_up_all(struct vhfs_req *req,
 
 	for (at = 0; at < de->used; at += FUSE_DIRENTPLUS_SIZE(plus)) {
 		plus = de->buf + at;
-		vhfs_look_up_entry(req, plus);
+		/* It is full, and may have waited to find that out. */
+		if (vhfs_look_up_entry(req, plus) == -ENFILE)
+			break;
 	}
 }
 

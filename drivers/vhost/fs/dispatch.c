@@ -21,6 +21,7 @@
 #define EARLY	VHFS_OP_BEFORE_INIT
 #define CHANGES	VHFS_OP_CHANGES
 #define MAKES	(VHFS_OP_CHANGES | VHFS_OP_AS_CALLER | VHFS_OP_DIR | VHFS_OP_HOT)
+#define ROOM	VHFS_OP_ROOM
 #define VARIES	VHFS_OP_REPLY_VARIES
 #define PLAIN	VHFS_OP_PLAIN
 
@@ -52,15 +53,15 @@ static const struct vhfs_op vhfs_ops[] = {
 	OP(STATFS,	statfs,	HOT, 0, OUT(statfs)),
 	OP(SYNCFS,	syncfs,	0, IN(syncfs), 0),
 
-	OP(MKNOD,	mknod,	MAKES, IN(mknod), OUT(entry), .names = NAME1),
-	OP(MKDIR,	mkdir,	MAKES, IN(mkdir), OUT(entry), .names = NAME1),
-	OP(SYMLINK,	symlink, MAKES, 0, OUT(entry),
+	OP(MKNOD,	mknod,	MAKES | ROOM, IN(mknod), OUT(entry), .names = NAME1),
+	OP(MKDIR,	mkdir,	MAKES | ROOM, IN(mkdir), OUT(entry), .names = NAME1),
+	OP(SYMLINK,	symlink, MAKES | ROOM, 0, OUT(entry),
 	   .names = { VHFS_NAME_ONE, VHFS_NAME_TARGET }),
-	OP(LINK,	link,	HOT | CHANGES | DIR, IN(link), OUT(entry),
+	OP(LINK,	link,	HOT | CHANGES | DIR | ROOM, IN(link), OUT(entry),
 	   .names = NAME1),
-	OP(CREATE,	create,	MAKES, IN(create), OPENED, .names = NAME1),
+	OP(CREATE,	create,	MAKES | ROOM, IN(create), OPENED, .names = NAME1),
 	/* Linux has "/" as the name of a file that has none. */
-	OP(TMPFILE,	tmpfile, MAKES, IN(create), OPENED,
+	OP(TMPFILE,	tmpfile, MAKES | ROOM, IN(create), OPENED,
 	   .names = { VHFS_NAME_UNUSED }),
 
 	OP(UNLINK,	unlink,	HOT | CHANGES | DIR, 0, 0, .names = NAME1),
@@ -131,8 +132,13 @@ static int vhfs_find_node(struct vhfs_req *req)
 
 static int vhfs_check_node(struct vhfs_req *req)
 {
+	int r;
+
 	if (req->op->flags & VHFS_OP_NO_NODE)
 		return 0;
+	r = vhfs_is_live(req->node) ? 0 : vhfs_bring_back(req, req->node);
+	if (r)
+		return r;
 	/* Automount points are directories without a lookup. */
 	if (req->op->flags & VHFS_OP_DIR && !d_can_lookup(req->node->dentry))
 		return -ENOTDIR;
@@ -218,6 +224,8 @@ int vhfs_run(struct vhfs_req *req)
 	if (req->op->flags & VHFS_OP_CHANGES && vhfs_read_only(req->ex))
 		return -EROFS;
 	r = vhfs_check_node(req);
+	if (!r && req->op->flags & VHFS_OP_ROOM)
+		r = vhfs_find_room(req);
 	if (r)
 		return r;
 	if (req->op->flags & VHFS_OP_PLAIN)
@@ -269,6 +277,9 @@ static bool vhfs_waits_for_thaw(const struct vhfs_req *req)
  */
 bool vhfs_is_hot(const struct vhfs_req *req)
 {
+	/* To bring a node back may take long. */
+	if (req->node && !vhfs_is_live(req->node))
+		return false;
 	return req->op->flags & VHFS_OP_HOT && vhfs_data_is_hot(req) &&
 	       vserve_fs_allows_hot(vhfs_sb(req), vhfs_waits_for_thaw(req));
 }

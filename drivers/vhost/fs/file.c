@@ -183,7 +183,7 @@ int vhfs_open(struct vhfs_req *req)
 	handle = vhfs_handle_new(req);
 	if (IS_ERR(handle))
 		return PTR_ERR(handle);
-	handle->node = vhfs_node_opened(req->ex, req->node->id);
+	handle->node = vhfs_node_opened(req->ex, req->node->id, path.dentry);
 	return vhfs_open_node(req, handle, &path, flags, false, out);
 }
 
@@ -196,7 +196,7 @@ int vhfs_opendir(struct vhfs_req *req)
 
 	if (IS_ERR(handle))
 		return PTR_ERR(handle);
-	handle->node = vhfs_node_opened(req->ex, req->node->id);
+	handle->node = vhfs_node_opened(req->ex, req->node->id, path.dentry);
 	return vhfs_open_node(req, handle, &path, flags, false, out);
 }
 

@@ -7,8 +7,9 @@
  * table of operations, and who carries one out) -> the operation, in the file of
  * its concern: init.c, lookup.c, create.c, rename.c, attr.c, file.c, io.c, direct.c,
  * dir.c, xattr.c, lock.c -> ring.c (the answer).  export.c is what is served, mount.c the
- * file systems mounted beneath it, node.c the nodes a guest knows, handle.c what it has
- * open, cred.c whose rights act; main.c is the character device.
+ * file systems mounted beneath it, node.c the nodes a guest knows, swap.c those of them that
+ * pin nothing, handle.c what it has open, cred.c whose rights act; main.c is the character
+ * device.
  *
  * Confinement.  Operations see dentries and inodes, never paths.  A node comes
  * from a lookup of one component in a directory that is a node; the mount of the
@@ -26,8 +27,8 @@
  * - handle->pos_lock: the position of an open directory
  * - i_rwsem and all else of the VFS
  * - vhfs_export.mounts_lock: the mounts of nodes
- * - vhfs_table.lock: nodes by inode and by id, the session's number
- * - node->lock: a node's counts and its dentry
+ * - vhfs_table.lock: nodes by inode, by file handle and by id, the session's number
+ * - node->lock: a node's counts, and its dentry or file handle
  *
  * Lifetime.  An export outlives its requests, because vrings are stopped before
  * it goes.  A request holds its node (and handle) from vhfs_run() until its end;
@@ -99,6 +100,7 @@ enum vhfs_name {
 #define VHFS_OP_PLAIN		BIT(11)	/* touches no file: needs no credentials */
 #define VHFS_OP_TAIL		BIT(12)	/* bytes of any kind follow its strings */
 #define VHFS_OP_HOT		BIT(13)	/* may sleep, and mostly does not */
+#define VHFS_OP_ROOM		BIT(14)	/* makes what the guest is told of */
 
 /**
  * struct vhfs_op - one line of the table of operations
@@ -223,6 +225,7 @@ static __always_inline void *vhfs_reply_room(struct vhfs_req *req, size_t size)
  * @reached: what vhfs_mount_is_reached() found, and when
  * @wb_err: what the guest knows of write errors of the file system, as an open file would
  * @quick_getattr: the file system's getattr does not sleep
+ * @can_swap: its nodes can be swapped, see swap.c
  */
 struct vhfs_mount {
 	struct vhfs_export *ex;
@@ -234,6 +237,7 @@ struct vhfs_mount {
 	unsigned long reached;
 	errseq_t wb_err;
 	bool quick_getattr;
+	bool can_swap;
 };
 
 static inline bool vhfs_is_mount_root(const struct vhfs_mount *mount,
@@ -252,11 +256,34 @@ struct vhfs_place {
 	bool held;
 };
 
+/* No value of a sequence lock that can be read: they are even. */
+#define VHFS_SEQ_NEVER	1U
+
+/* Longer file handles are not kept; those of local file systems have up to 10 words. */
+#define VHFS_FID_WORDS	16
+
 /*
- * struct vhfs_node - an inode that the guest knows
+ * struct vhfs_fid_key - what a file system calls an inode
+ * @mount: in which it is seen
+ * @known: the file system was asked
+ * @type: @words: of the file handle; 0 words: it has none
+ */
+struct vhfs_fid_key {
+	struct vhfs_mount *mount;
+	bool known;
+	u8 type;
+	u8 words;
+	u32 raw[VHFS_FID_WORDS];
+};
+
+/*
+ * struct vhfs_node - an inode that the guest knows, live or swapped: see swap.c
  * @id: never used again in the life of the export
- * @inode: @mount: the key: all names of an inode in one mount are one node
- * @dentry: one of its names, or the one it had
+ * @inode: @mount: the key: all names of an inode in one mount are one node; no inode: swapped
+ * @used: since the swapper came by
+ * @dentry: one of its names, or the one it had; NULL: swapped
+ * @live: in table->live, unless it stays live for good
+ * @fid: of a swapped node
  * @lookups: how often the guest was told; the guest's FORGETs count down
  * @refs: requests, open files, and one for the table while @lookups is not 0
  * @opens: how many of @refs are open files
@@ -267,9 +294,12 @@ struct vhfs_node {
 	struct inode *inode;
 	struct vhfs_mount *mount;	/* right behind @inode, see struct vhfs_key */
 	struct rhash_head hash;
-	spinlock_t lock;		/* dentry, lookups, refs, opens */
-	unsigned int opens;
+	spinlock_t lock;		/* dentry, inode, fid, lookups, refs, opens, used */
+	u32 opens : 31;
+	bool used : 1;
 	struct dentry *dentry;
+	struct list_head live;
+	struct vhfs_fid *fid;
 	u64 lookups;
 	unsigned int refs;
 	unsigned int seq;
@@ -301,6 +331,7 @@ struct vhfs_handle {
 };
 
 struct vhfs_creds;
+struct vhfs_fid;
 struct vhfs_locks;
 
 /*
@@ -308,12 +339,21 @@ struct vhfs_locks;
  * @lock: both indices, and @session
  * @session: counts INITs and DESTROYs; what was begun in an earlier one does not
  *	add to a later one
+ * @by_inode: live nodes
+ * @by_fid: swapped nodes, @nr_swapped
+ * @live: live nodes that can be swapped; the swapper comes to the first one next
+ * @swapped_out: @swapped_in: how often
  */
 struct vhfs_table {
-	spinlock_t lock;		/* by_inode, nodes, session, next_node */
+	spinlock_t lock;		/* all up to next_node */
 	u32 session;
 	struct xarray nodes;
 	struct rhashtable by_inode;
+	struct rhashtable by_fid;
+	struct list_head live;
+	int nr_swapped;
+	u64 swapped_out;
+	u64 swapped_in;
 	u64 next_node;
 	struct xarray handles;
 	u32 next_handle;
@@ -340,6 +380,7 @@ struct vhfs_session {
  * @top: @root as a mount of nodes
  * @mounts: those beneath it in which the guest knows nodes
  * @reap_nodes: @reap_handles: @reaper: let go of by the poller
+ * @swapper: swaps nodes beyond max_dentries; @memcg: the owner's, for its memory
  * @refused: requests that failed for a limit
  */
 struct vhfs_export {
@@ -358,6 +399,8 @@ struct vhfs_export {
 	struct vhfs_locks *locks;
 	struct workqueue_struct *wq;
 	struct work_struct reaper;
+	struct work_struct swapper;
+	struct mem_cgroup *memcg;
 	struct llist_head reap_nodes;
 	struct llist_head reap_handles;
 	atomic64_t refused;
@@ -460,7 +503,10 @@ struct vhfs_node *vhfs_node_get(struct vhfs_export *ex, u64 id);
 void vhfs_node_put(struct vhfs_node *node, bool may_sleep);
 int vhfs_node_use(struct vhfs_req *req, struct vhfs_node *node);
 int vhfs_node_check(struct vhfs_node *node);
-struct vhfs_node *vhfs_node_opened(struct vhfs_export *ex, u64 id);
+struct vhfs_node *vhfs_node_opened(struct vhfs_export *ex, u64 id, struct dentry *dentry);
+bool vhfs_node_hold(struct vhfs_node *node);
+int vhfs_node_hash(struct vhfs_table *table, struct vhfs_node *node);
+void vhfs_node_unhash(struct vhfs_table *table, struct vhfs_node *node);
 void vhfs_node_closed(struct vhfs_node *node);
 bool vhfs_may_make(struct vhfs_export *ex);
 int vhfs_node_know(struct vhfs_req *req, const struct vhfs_place *at, u64 *id);
@@ -469,6 +515,42 @@ void vhfs_node_unknow(struct vhfs_req *req, u64 id);
 int vhfs_forget(struct vhfs_req *req);
 int vhfs_batch_forget(struct vhfs_req *req);
 void vhfs_reap_nodes(struct vhfs_export *ex);
+
+/* swap.c */
+
+/* Nodes that have a dentry. */
+static inline u32 vhfs_nr_live(const struct vhfs_export *ex)
+{
+	const struct vhfs_table *table = &ex->table;
+	int nr = atomic_read(&table->nr_nodes) - READ_ONCE(table->nr_swapped);
+
+	return max(nr, 0);
+}
+
+static inline bool vhfs_is_live(const struct vhfs_node *node)
+{
+	/* Pairs with the release in vhfs_make_live(). */
+	return smp_load_acquire(&node->dentry);
+}
+
+bool vhfs_can_swap(const struct vhfs_export *ex, const struct vfsmount *mnt);
+void vhfs_swapper(struct work_struct *work);
+int vhfs_make_room(struct vhfs_req *req);
+int vhfs_swap_in(struct vhfs_node *node, struct dentry *dentry);
+int vhfs_bring_back(struct vhfs_req *req, struct vhfs_node *node);
+void vhfs_name_inode(struct vhfs_fid_key *key, const struct vhfs_place *at);
+bool vhfs_is_swapped(struct vhfs_table *table, const struct vhfs_fid_key *key);
+struct vhfs_node *vhfs_find_swapped_get(struct vhfs_table *table, const struct vhfs_fid_key *key);
+void vhfs_fid_remove(struct vhfs_table *table, struct vhfs_node *node);
+void vhfs_fid_free(struct vhfs_node *node);
+int vhfs_swap_init(struct vhfs_table *table);
+void vhfs_swap_destroy(struct vhfs_table *table);
+
+/* Room for one more live node; see vhfs_make_room(). */
+static inline int vhfs_find_room(struct vhfs_req *req)
+{
+	return likely(vhfs_nr_live(req->ex) < req->ex->cfg.max_dentries) ? 0 : vhfs_make_room(req);
+}
 
 static inline struct dentry *vhfs_dentry(const struct vhfs_req *req)
 {

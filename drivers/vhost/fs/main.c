@@ -28,7 +28,7 @@ static long vhfs_set_export(struct vhfs_dev *dev, void __user *argp)
 	long r;
 
 	r = vhost_poll_get_arg(&arg, sizeof(arg), argp,
-			       offsetofend(struct vhost_fs_export, pad));
+			       offsetofend(struct vhost_fs_export, max_dentries));
 	if (r)
 		return r;
 	if (dev->ex)

@@ -73,6 +73,7 @@ static struct vhfs_mount *vhfs_mount_new(struct vhfs_export *ex, struct vfsmount
 	mount->mnt = mnt;
 	mount->wb_err = errseq_sample(&mnt->mnt_sb->s_wb_err);
 	mount->quick_getattr = vhfs_getattr_is_quick(mnt->mnt_sb);
+	mount->can_swap = vhfs_can_swap(ex, mnt);
 	refcount_set(&mount->refs, 1);
 	return mount;
 }

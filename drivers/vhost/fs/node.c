@@ -6,15 +6,13 @@
  * hold it twice.  A node counts how often the guest was told of it and goes when the
  * guest's FORGETs have counted that down; more than that a guest cannot take
  * away.  It pins a dentry, which is one of the inode's names; if that was removed
- * and the guest comes by another one, that is the node's from then on.
+ * and the guest comes by another one, that is the node's from then on.  Beyond a cap
+ * nodes are swapped, and pin nothing: the head of swap.c has the rule.
  */
 #include <linux/dcache.h>
 #include <linux/slab.h>
 
 #include "fs.h"
-
-/* No value of a sequence lock that can be read: they are even. */
-#define SEQ_NEVER	1U
 
 /* A part of struct vhfs_node: what it is found by. */
 struct vhfs_key {
@@ -40,6 +38,7 @@ static bool vhfs_is_root(const struct vhfs_node *node)
 static void vhfs_node_free(struct vhfs_node *node)
 {
 	dput(node->dentry);
+	vhfs_fid_free(node);
 	vhfs_mount_put(node->mount);
 	kfree_rcu(node, rcu);
 }
@@ -82,6 +81,26 @@ void vhfs_node_put(struct vhfs_node *node, bool may_sleep)
 }
 
 /**
+ * vhfs_node_hold - hold a node that was found
+ * @node: under RCU
+ *
+ * Returns false if it is about to go.  The caller puts it, else.
+ */
+bool vhfs_node_hold(struct vhfs_node *node)
+{
+	bool there;
+
+	spin_lock(&node->lock);
+	/* Without lookups it is about to go. */
+	there = node->lookups;
+	if (there)
+		node->refs++;
+	node->used = true;
+	spin_unlock(&node->lock);
+	return there;
+}
+
+/**
  * vhfs_node_get - the node a guest means
  * @ex: the export
  * @id: from the guest
@@ -91,20 +110,13 @@ void vhfs_node_put(struct vhfs_node *node, bool may_sleep)
 struct vhfs_node *vhfs_node_get(struct vhfs_export *ex, u64 id)
 {
 	struct vhfs_node *node;
-	bool there = false;
 
 	rcu_read_lock();
 	node = xa_load(&ex->table.nodes, id);
-	if (node) {
-		spin_lock(&node->lock);
-		/* Without lookups it is about to go. */
-		there = node->lookups;
-		if (there)
-			node->refs++;
-		spin_unlock(&node->lock);
-	}
+	if (node && !vhfs_node_hold(node))
+		node = NULL;
 	rcu_read_unlock();
-	return there ? node : NULL;
+	return node;
 }
 
 /**
@@ -133,25 +145,28 @@ int vhfs_node_check(struct vhfs_node *node)
 
 /**
  * vhfs_node_use - make a node fit for an operation that names it
- * @req: that does
+ * @req: that does, and has done nothing yet
  * @node: held
  *
  * Each node goes through this, or through vhfs_check_node(), before an operation reads its dentry
- * or its inode.
+ * or its inode.  Returns VHFS_PUNT if a worker has to bring it back.
  */
 int vhfs_node_use(struct vhfs_req *req, struct vhfs_node *node)
 {
-	return vhfs_node_check(node);
+	int r = vhfs_is_live(node) ? 0 : vhfs_bring_back(req, node);
+
+	return r ?: vhfs_node_check(node);
 }
 
 /**
  * vhfs_node_opened - a file of a node is open
  * @ex: the export
  * @id: the node's
+ * @dentry: of the file
  *
  * Returns the node for vhfs_node_closed(), or NULL if the guest has forgotten it already.
  */
-struct vhfs_node *vhfs_node_opened(struct vhfs_export *ex, u64 id)
+struct vhfs_node *vhfs_node_opened(struct vhfs_export *ex, u64 id, struct dentry *dentry)
 {
 	struct vhfs_node *node = vhfs_node_get(ex, id);
 
@@ -160,6 +175,9 @@ struct vhfs_node *vhfs_node_opened(struct vhfs_export *ex, u64 id)
 	spin_lock(&node->lock);
 	node->opens++;
 	spin_unlock(&node->lock);
+	/* It may have been swapped since it was made.  If this fails a request brings it back. */
+	if (!vhfs_is_live(node))
+		vhfs_swap_in(node, dentry);
 	return node;
 }
 
@@ -192,25 +210,26 @@ static bool vhfs_better_name(struct vhfs_node *node, struct dentry *dentry)
 }
 
 /*
- * The guest is told of a node once more.  Returns false if it is about to go.  @old is
- * the name that @dentry took the place of, or NULL, for the caller to put: dput() may
- * sleep, and callers look nodes up under RCU.
+ * The guest is told of a node once more.  Returns false if it is about to go, or was
+ * swapped, and so does not have @inode.  @old is the name that @dentry took the place of,
+ * or NULL, for the caller to put: dput() may sleep, and callers look nodes up under RCU.
  */
-static bool vhfs_count_lookup(struct vhfs_node *node, struct dentry *dentry,
-			      struct dentry **old)
+static bool vhfs_count_lookup(struct vhfs_node *node, const struct inode *inode,
+			      struct dentry *dentry, struct dentry **old)
 {
 	bool there;
 
 	*old = NULL;
 
 	spin_lock(&node->lock);
-	there = node->lookups;
+	there = node->lookups && node->inode == inode;
+	node->used = true;
 	if (there && !vhfs_is_root(node))
 		node->lookups++;
 	if (there && dentry && vhfs_better_name(node, dentry)) {
 		*old = node->dentry;
 		node->dentry = dget(dentry);
-		node->seq = SEQ_NEVER;
+		node->seq = VHFS_SEQ_NEVER;
 	}
 	spin_unlock(&node->lock);
 	return there;
@@ -229,8 +248,8 @@ static bool vhfs_know_again(struct vhfs_req *req, const struct vhfs_place *at,
 	rcu_read_lock();
 	node = rhashtable_lookup(&ex->table.by_inode, &key, vhfs_by_inode);
 	/* Not in the poller: the old name may be the last to hold its directory. */
-	found = node && vhfs_count_lookup(node, req->may_sleep ? at->dentry : NULL,
-					  &old);
+	found = node && vhfs_count_lookup(node, key.inode,
+					  req->may_sleep ? at->dentry : NULL, &old);
 	if (found)
 		*id = node->id;
 	rcu_read_unlock();
@@ -251,22 +270,49 @@ static struct vhfs_node *vhfs_node_new(struct vhfs_export *ex,
 	node->inode = d_inode(at->dentry);
 	node->mount = vhfs_mount_get(at->mount);
 	node->dentry = dget(at->dentry);
-	node->seq = SEQ_NEVER;
+	node->seq = VHFS_SEQ_NEVER;
+	INIT_LIST_HEAD(&node->live);
 	node->lookups = 1;
 	node->refs = 1;
 	return node;
 }
 
+/**
+ * vhfs_node_hash - a node is live: it is found by its inode
+ * @table: its lock is held
+ * @node: with its inode, in no hash table
+ */
+int vhfs_node_hash(struct vhfs_table *table, struct vhfs_node *node)
+{
+	int r = rhashtable_lookup_insert_fast(&table->by_inode, &node->hash, vhfs_by_inode);
+
+	/* The root of a mount is there as long as the mount: no use to swap it. */
+	if (!r && node->mount->can_swap && !vhfs_is_mount_root(node->mount, node->dentry))
+		list_add_tail(&node->live, &table->live);
+	return r;
+}
+
+/**
+ * vhfs_node_unhash - the end of vhfs_node_hash()
+ * @table: its lock is held
+ * @node: that was live until now
+ */
+void vhfs_node_unhash(struct vhfs_table *table, struct vhfs_node *node)
+{
+	rhashtable_remove_fast(&table->by_inode, &node->hash, vhfs_by_inode);
+	list_del_init(&node->live);
+}
+
 /* Into both indices.  -EEXIST: another request has been faster. */
-static int vhfs_node_add(struct vhfs_req *req, struct vhfs_node *node)
+static int vhfs_node_add(struct vhfs_req *req, struct vhfs_node *node,
+			 const struct vhfs_fid_key *key)
 {
 	struct vhfs_table *table = &node->ex->table;
 	int r = -EIO;
 
 	spin_lock(&table->lock);
 	if (table->session == req->session)
-		r = rhashtable_lookup_insert_fast(&table->by_inode, &node->hash,
-						  vhfs_by_inode);
+		r = vhfs_is_swapped(table, key) ? -EEXIST : vhfs_node_hash(table, node);
 	/* The place was reserved, so this allocates nothing. */
 	if (!r)
 		xa_store(&table->nodes, node->id, node, GFP_NOWAIT);
@@ -274,7 +320,8 @@ static int vhfs_node_add(struct vhfs_req *req, struct vhfs_node *node)
 	return r;
 }
 
-static int vhfs_know_new(struct vhfs_req *req, const struct vhfs_place *at, u64 *id)
+static int vhfs_know_new(struct vhfs_req *req, const struct vhfs_place *at,
+			 const struct vhfs_fid_key *key, u64 *id)
 {
 	struct vhfs_table *table = &req->ex->table;
 	struct vhfs_node *node = vhfs_node_new(req->ex, at);
@@ -290,7 +337,7 @@ static int vhfs_know_new(struct vhfs_req *req, const struct vhfs_place *at, u64 
 		goto free;
 	/* Before: the guest may guess it, and forget the node. */
 	*id = node->id;
-	r = vhfs_node_add(req, node);
+	r = vhfs_node_add(req, node, key);
 	if (r)
 		goto release;
 	return 0;
@@ -327,14 +374,62 @@ bool vhfs_may_make(struct vhfs_export *ex)
 	return false;
 }
 
+/* Returns -ENOENT if no swapped node is of the inode. */
+static int vhfs_know_swapped(struct vhfs_req *req, const struct vhfs_place *at,
+			     const struct vhfs_fid_key *key, u64 *id)
+{
+	struct vhfs_node *node = vhfs_find_swapped_get(&req->ex->table, key);
+	struct dentry *old;
+	int r;
+
+	if (!node)
+		return -ENOENT;
+	r = vhfs_swap_in(node, at->dentry);
+	/* It is held, so it stays live, but a FORGET may have been faster. */
+	if (!r && !vhfs_count_lookup(node, d_inode(at->dentry), NULL, &old))
+		r = -EEXIST;
+	*id = node->id;
+	vhfs_node_put(node, !req->hot);
+	return r;
+}
+
+static int vhfs_know_charged(struct vhfs_req *req, const struct vhfs_place *at,
+			     const struct vhfs_fid_key *key, u64 *id)
+{
+	int r;
+
+	if (!vhfs_charge_node(req->ex))
+		return -ENFILE;
+	r = vhfs_know_new(req, at, key, id);
+	if (r)
+		atomic_dec(&req->ex->table.nr_nodes);
+	return r;
+}
+
+/* No live node is of the inode.  Returns -EEXIST if one is after all. */
+static int vhfs_know_more(struct vhfs_req *req, const struct vhfs_place *at, u64 *id)
+{
+	struct vhfs_fid_key key;
+	int r = 0;
+
+	/* Operations that make something have asked before. */
+	if (!(req->op->flags & VHFS_OP_ROOM))
+		r = vhfs_find_room(req);
+	if (r)
+		return r;
+	vhfs_name_inode(&key, at);
+	r = vhfs_know_swapped(req, at, &key, id);
+	return r == -ENOENT ? vhfs_know_charged(req, at, &key, id) : r;
+}
+
 /**
  * vhfs_node_know - the guest is told of an inode
  * @req: that tells it
  * @at: positive, held by the caller
  * @id: the node's, when this returns 0
  *
- * Returns VHFS_PUNT in the poller if it is a new one: a worker's memory is the
- * owner's.
+ * Returns VHFS_PUNT in the poller if it is a new one, or was swapped: a worker's memory
+ * is the owner's.  Returns VHFS_PUNT in the poller's thread if the swapper has fallen behind.
  */
 int vhfs_node_know(struct vhfs_req *req, const struct vhfs_place *at, u64 *id)
 {
@@ -345,11 +440,7 @@ int vhfs_node_know(struct vhfs_req *req, const struct vhfs_place *at, u64 *id)
 			return 0;
 		if (!req->may_sleep)
 			return VHFS_PUNT;
-		if (!vhfs_charge_node(req->ex))
-			return -ENFILE;
-		r = vhfs_know_new(req, at, id);
-		if (r)
-			atomic_dec(&req->ex->table.nr_nodes);
+		r = vhfs_know_more(req, at, id);
 	} while (r == -EEXIST);
 	return r;
 }
@@ -363,7 +454,7 @@ int vhfs_node_again(struct vhfs_req *req, struct vhfs_node *node)
 {
 	struct dentry *old;
 
-	return vhfs_count_lookup(node, NULL, &old) ? 0 : -ESTALE;
+	return vhfs_count_lookup(node, node->inode, NULL, &old) ? 0 : -ESTALE;
 }
 
 /* Returns true if the guest knows of the node still. */
@@ -377,6 +468,17 @@ static bool vhfs_count_down(struct vhfs_node *node, u64 count)
 		node->lookups -= count;
 	spin_unlock(&node->lock);
 	return left;
+}
+
+/* Under table->lock. */
+static void vhfs_node_erase(struct vhfs_table *table, struct vhfs_node *node)
+{
+	xa_erase(&table->nodes, node->id);
+	if (node->dentry)
+		vhfs_node_unhash(table, node);
+	else
+		vhfs_fid_remove(table, node);
+	atomic_dec(&table->nr_nodes);
 }
 
 /* Out of both indices, if the guest knows it no more.  Under RCU. */
@@ -395,12 +497,8 @@ static bool vhfs_node_remove(struct vhfs_node *node, u64 count)
 		gone = true;
 	}
 	spin_unlock(&node->lock);
-	if (gone) {
-		xa_erase(&table->nodes, node->id);
-		rhashtable_remove_fast(&table->by_inode, &node->hash,
-				       vhfs_by_inode);
-		atomic_dec(&table->nr_nodes);
-	}
+	if (gone)
+		vhfs_node_erase(table, node);
 	spin_unlock(&table->lock);
 	return gone;
 }
@@ -499,9 +597,17 @@ int vhfs_table_init(struct vhfs_export *ex)
 	r = rhashtable_init(&table->by_inode, &vhfs_by_inode);
 	if (r)
 		return r;
+	r = vhfs_swap_init(table);
+	if (r)
+		goto by_inode;
 	r = vhfs_add_root(ex);
 	if (r)
-		rhashtable_destroy(&table->by_inode);
+		goto swap;
+	return 0;
+swap:
+	vhfs_swap_destroy(table);
+by_inode:
+	rhashtable_destroy(&table->by_inode);
 	return r;
 }
 
@@ -537,6 +643,7 @@ void vhfs_table_destroy(struct vhfs_export *ex)
 			       vhfs_by_inode);
 	xa_erase(&table->nodes, FUSE_ROOT_ID);
 	vhfs_node_free(ex->root_node);
+	vhfs_swap_destroy(table);
 	rhashtable_destroy(&table->by_inode);
 	xa_destroy(&table->nodes);
 	xa_destroy(&table->handles);

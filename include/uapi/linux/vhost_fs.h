@@ -67,12 +67,14 @@ enum vhost_fs_cache {
  * @entry_timeout_ms: how long the guest may believe a name
  * @attr_timeout_ms: and attributes
  * @max_nodes: files and directories the guest may know at a time; beyond that
- *	lookups fail with ENFILE.  0 is the default (1,000,000)
+ *	lookups fail with ENFILE.  0 is the default (4,000,000)
  * @max_handles: files and directories it may have open; beyond that EMFILE.
  *	0 is the default (65,536)
  * @max_locks: owners of POSIX locks and requests that wait for a lock; beyond
  *	that ENOLCK, as beyond four times as many locked ranges.  0 is the default (16,384)
- * @pad: 0
+ * @max_dentries: how many of the former may pin an inode of the host; beyond that the kernel keeps
+ *	a file handle in place of it, where the file system has such, and if too few can be swapped
+ *	lookups fail with ENFILE.  0 is the default (1,000,000)
  *
  * Needs CAP_SYS_ADMIN in the user namespace of the mount, as a bind mount does.
  * The credentials of the caller are those the export is served with.  Fails
@@ -91,7 +93,7 @@ struct vhost_fs_export {
 	__u32	max_nodes;
 	__u32	max_handles;
 	__u32	max_locks;
-	__u32	pad;
+	__u32	max_dentries;
 };
 
 /* VHOST_FS_GET_INFO state */
@@ -111,6 +113,9 @@ struct vhost_fs_export {
  * @nodes: @handles: @locks: in use
  * @sessions: how often a guest has mounted it
  * @refused: requests that failed for a limit
+ * @dentries: nodes that pin an inode, of @nodes; @max_dentries is the limit
+ * @swapped_out: how often a node's inode was swapped for a file handle
+ * @swapped_in: and how often it came back
  */
 struct vhost_fs_info {
 	__u32	size;
@@ -128,6 +133,11 @@ struct vhost_fs_info {
 	__u64	locks;
 	__u64	sessions;
 	__u64	refused;
+	__u32	max_dentries;
+	__u32	pad;
+	__u64	dentries;
+	__u64	swapped_out;
+	__u64	swapped_in;
 };
 
 #define VHOST_FS_SET_EXPORT	_IOW(VHOST_FS_IOC, 0xC0, struct vhost_fs_export)

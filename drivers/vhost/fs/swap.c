@@ -1,0 +1,590 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Nodes beyond a cap hold a file handle in place of a dentry.
+ *
+ * A dentry pins its inode.  A guest that walks a big tree and forgets nothing would pin all of
+ * it in the host's memory, where no shrinker can take it back.  So once max_dentries nodes hold
+ * one, a work, the swapper, goes round the nodes like the hand of a clock, and swaps those that
+ * were not used since it last came by.  A request that names a swapped node brings the node
+ * back, in a worker.  A request that finds a name of its inode brings it back by that name.
+ *
+ * The rule.  A node is live, or it is swapped:
+ *
+ * - A live node has a dentry and an inode, and is in table->by_inode.
+ * - A swapped node has a struct vhfs_fid, which is in table->by_fid.  It has no pointer to the
+ *   inode: nothing pins the inode any more, and another inode may get its address.  It is found
+ *   by the name that the file system itself has for the inode: mostly number and generation.
+ * - It goes from one to the other under table->lock and node->lock, both.  Either of them is
+ *   enough to look.
+ * - The swapper swaps only nodes without references but the table's and its own.
+ *   So a request that holds a node, and has seen it live, uses its dentry and inode without a
+ *   lock until it puts the node; so does an open file.
+ * - One inode is one node.  A request that adds a node looks into by_fid under table->lock
+ *   (vhfs_is_swapped()), because the node may have been swapped since the request found it in
+ *   neither table.
+ * - A FORGET takes the node out of the table that it is in.  A request that holds it may bring
+ *   it back all the same, and then no table has it.
+ *
+ * Coming back.  A file handle leads to an inode wherever that is, and a guest must reach nothing
+ * outside of its directory.  So the file system is asked for a dentry that is connected, still
+ * there, and beneath the root of the node's mount (vhfs_is_beneath()).  A directory has one
+ * dentry, which is connected first.  Of a file any name will do that the dcache has beneath the
+ * root.  If it has none, the directory that the file was last seen in is found, which the handle
+ * names, too, and is searched for the file.  If that finds none, the node is ESTALE: the file may
+ * exist, outside of the root, or under a name that the host has not looked up since it was moved.
+ * A guest that looks that name up has its node back.  vhfs_node_check() comes after this, as for
+ * any node, so a rename in between is no way out.
+ *
+ * A guest gives no file handles and gets none.
+ */
+#include <linux/exportfs.h>
+#include <linux/magic.h>
+#include <linux/memcontrol.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+
+#include "fs.h"
+
+/* The swapper gives the lock back after it has looked at so many nodes. */
+#define VHFS_SWAP_BATCH	32
+
+/*
+ * struct vhfs_fid - a file handle, and what it stands for
+ * @node: has it as node->fid
+ * @type: @words: of the file handle that is the key: it names the inode alone
+ * @open_type: @open_words: of the one that is decoded: it names a file's directory, too; 0 words:
+ *	the same as the key
+ * @raw: both, one behind the other
+ */
+struct vhfs_fid {
+	struct rhash_head hash;
+	struct vhfs_node *node;
+	struct rcu_head rcu;
+	u8 type;
+	u8 words;
+	u8 open_type;
+	u8 open_words;
+	u32 raw[];
+};
+
+static u32 vhfs_hash_name(const struct vhfs_mount *mount, const u32 *raw, u8 words, u32 seed)
+{
+	return jhash2(raw, words, seed ^ hash_ptr(mount, 32));
+}
+
+static u32 vhfs_hash_key(const void *data, u32 len, u32 seed)
+{
+	const struct vhfs_fid_key *key = data;
+
+	return vhfs_hash_name(key->mount, key->raw, key->words, seed);
+}
+
+static u32 vhfs_hash_fid(const void *data, u32 len, u32 seed)
+{
+	const struct vhfs_fid *fid = data;
+
+	return vhfs_hash_name(fid->node->mount, fid->raw, fid->words, seed);
+}
+
+static int vhfs_cmp_fid(struct rhashtable_compare_arg *arg, const void *obj)
+{
+	const struct vhfs_fid_key *key = arg->key;
+	const struct vhfs_fid *fid = obj;
+
+	return fid->node->mount != key->mount || fid->type != key->type ||
+	       fid->words != key->words ||
+	       memcmp(fid->raw, key->raw, key->words * sizeof(u32));
+}
+
+static const struct rhashtable_params vhfs_by_fid = {
+	.head_offset	= offsetof(struct vhfs_fid, hash),
+	.hashfn		= vhfs_hash_key,
+	.obj_hashfn	= vhfs_hash_fid,
+	.obj_cmpfn	= vhfs_cmp_fid,
+	.automatic_shrinking = true,
+};
+
+/**
+ * vhfs_can_swap - can nodes of a mount be swapped?
+ * @ex: the export
+ * @mnt: the mount
+ *
+ * The file system has to find an inode again that it has dropped from memory, and the directories
+ * above it.  Those with a disk do that, but for FUSE and FAT.  Overlayfs does not find directories,
+ * and a server far away may not know its own files.
+ */
+bool vhfs_can_swap(const struct vhfs_export *ex, const struct vfsmount *mnt)
+{
+	const struct super_block *sb = mnt->mnt_sb;
+	const struct export_operations *op = sb->s_export_op;
+
+	/* The search of a directory changes access times, unless it is by the read-only clone. */
+	if (vhfs_read_only(ex) && mnt != ex->root.mnt)
+		return false;
+	if (!exportfs_can_decode_fh(op) || !op->get_parent)
+		return false;
+	/* It drops no inode, and so no name. */
+	if (sb->s_magic == TMPFS_MAGIC)
+		return true;
+	if (sb->s_magic == FUSE_SUPER_MAGIC || sb->s_magic == MSDOS_SUPER_MAGIC)
+		return false;
+	return op->fh_to_parent && sb->s_type->fs_flags & FS_REQUIRES_DEV;
+}
+
+/* @dir: to be named as well, or NULL */
+static bool vhfs_encode(struct vhfs_fid_key *key, struct vhfs_mount *mount, struct inode *inode,
+			struct inode *dir)
+{
+	int words = VHFS_FID_WORDS;
+	int type = exportfs_encode_inode_fh(inode, (struct fid *)key->raw, &words, dir,
+					    dir ? EXPORT_FH_CONNECTABLE : 0);
+
+	key->mount = mount;
+	key->known = true;
+	key->type = FILEID_ROOT;
+	key->words = 0;
+	if (type <= FILEID_ROOT || type >= FILEID_INVALID || words <= 0 || words > VHFS_FID_WORDS)
+		return false;
+	key->type = type;
+	key->words = words;
+	return true;
+}
+
+static bool vhfs_encode_place(struct vhfs_fid_key *key, struct vhfs_mount *mount,
+			      struct dentry *dentry)
+{
+	struct dentry *dir;
+	bool r;
+
+	key->words = 0;
+	if (d_is_dir(dentry) || !mount->mnt->mnt_sb->s_export_op->fh_to_parent)
+		return true;
+	dir = dget_parent(dentry);
+	r = vhfs_encode(key, mount, d_inode(dentry), d_inode(dir));
+	dput(dir);
+	return r;
+}
+
+/* The file handle of a live node that the caller holds. */
+static struct vhfs_fid *vhfs_fid_new(struct vhfs_node *node, struct vhfs_fid_key *key)
+{
+	struct vhfs_fid_key place;
+	struct vhfs_fid *fid;
+
+	if (!vhfs_encode(key, node->mount, node->inode, NULL) ||
+	    !vhfs_encode_place(&place, node->mount, node->dentry))
+		return ERR_PTR(-EOPNOTSUPP);
+	fid = kmalloc(struct_size(fid, raw, key->words + place.words), GFP_KERNEL_ACCOUNT);
+	if (!fid)
+		return ERR_PTR(-ENOMEM);
+	fid->node = node;
+	fid->type = key->type;
+	fid->words = key->words;
+	fid->open_type = place.type;
+	fid->open_words = place.words;
+	memcpy(fid->raw, key->raw, key->words * sizeof(u32));
+	memcpy(fid->raw + key->words, place.raw, place.words * sizeof(u32));
+	return fid;
+}
+
+/* What is removed has no name by which it could come back. */
+static bool vhfs_is_removed(const struct vhfs_node *node)
+{
+	return d_unhashed(node->dentry) || IS_DEADDIR(node->inode) || !node->inode->i_nlink;
+}
+
+/* Under both locks.  Returns the dentry, for the caller to put, or an error. */
+static struct dentry *vhfs_make_swapped(struct vhfs_table *table, struct vhfs_node *node,
+					struct vhfs_fid *fid, const struct vhfs_fid_key *key)
+{
+	struct dentry *dentry = node->dentry;
+	int r;
+
+	/* Two inodes of one name would be a fault of the file system. */
+	r = rhashtable_lookup_insert_key(&table->by_fid, key, &fid->hash, vhfs_by_fid);
+	if (r)
+		return ERR_PTR(r);
+	vhfs_node_unhash(table, node);
+	node->fid = fid;
+	node->inode = NULL;
+	WRITE_ONCE(node->dentry, NULL);
+	WRITE_ONCE(table->nr_swapped, table->nr_swapped + 1);
+	table->swapped_out++;
+	return dentry;
+}
+
+/* It stays live, and the hand does not come by again. */
+static int vhfs_keep(struct vhfs_table *table, struct vhfs_node *node)
+{
+	spin_lock(&table->lock);
+	list_del_init(&node->live);
+	spin_unlock(&table->lock);
+	return 0;
+}
+
+/* @node: held by the swapper.  Returns how many went, 0 or 1, or an error that is none of it. */
+static int vhfs_swap_out(struct vhfs_node *node)
+{
+	struct vhfs_table *table = &node->ex->table;
+	struct dentry *dentry = NULL;
+	struct vhfs_fid_key key;
+	struct vhfs_fid *fid;
+
+	if (vhfs_is_removed(node))
+		return vhfs_keep(table, node);
+	fid = vhfs_fid_new(node, &key);
+	if (fid == ERR_PTR(-EOPNOTSUPP))
+		return vhfs_keep(table, node);
+	if (IS_ERR(fid))
+		return PTR_ERR(fid);
+	spin_lock(&table->lock);
+	spin_lock(&node->lock);
+	/* The table's reference, and the swapper's. */
+	if (node->lookups && node->refs == 2)
+		dentry = vhfs_make_swapped(table, node, fid, &key);
+	spin_unlock(&node->lock);
+	spin_unlock(&table->lock);
+	if (IS_ERR_OR_NULL(dentry)) {
+		kfree(fid);
+		return dentry == ERR_PTR(-EEXIST) ? vhfs_keep(table, node) : PTR_ERR(dentry);
+	}
+	dput(dentry);
+	return 1;
+}
+
+/* Is the node cold?  Then the swapper holds it. */
+static bool vhfs_hold_cold(struct vhfs_node *node)
+{
+	bool cold;
+
+	spin_lock(&node->lock);
+	cold = node->lookups && node->refs == 1 && !node->used;
+	if (cold)
+		node->refs++;
+	node->used = false;
+	spin_unlock(&node->lock);
+	return cold;
+}
+
+/* Turn the hand.  @looked: at how many nodes.  Returns a cold one, held, or NULL. */
+static struct vhfs_node *vhfs_turn(struct vhfs_table *table, unsigned long *looked)
+{
+	struct vhfs_node *node, *cold = NULL;
+	unsigned int i;
+
+	spin_lock(&table->lock);
+	for (i = 0; i < VHFS_SWAP_BATCH && !cold; i++) {
+		node = list_first_entry_or_null(&table->live, struct vhfs_node, live);
+		if (!node)
+			break;
+		list_move_tail(&node->live, &table->live);
+		if (vhfs_hold_cold(node))
+			cold = node;
+	}
+	spin_unlock(&table->lock);
+	*looked += i;
+	return cold;
+}
+
+/* A sixteenth more than max_dentries may be live while the swapper is at work. */
+static u32 vhfs_slack(const struct vhfs_export *ex)
+{
+	return ex->cfg.max_dentries / 16;
+}
+
+static bool vhfs_is_full(const struct vhfs_export *ex)
+{
+	return vhfs_nr_live(ex) >= ex->cfg.max_dentries + vhfs_slack(ex);
+}
+
+/*
+ * After two turns in vain all that could be swapped are in use.  There are no more of these than
+ * open files and requests in flight, so with the default limits this ends sooner.
+ */
+static void vhfs_swap_some(struct vhfs_export *ex)
+{
+	unsigned long in_vain = 0, looked;
+	struct vhfs_node *node;
+	int r;
+
+	while (vhfs_nr_live(ex) >= ex->cfg.max_dentries - vhfs_slack(ex)) {
+		looked = 0;
+		node = vhfs_turn(&ex->table, &looked);
+		r = node ? vhfs_swap_out(node) : 0;
+		vhfs_node_put(node, true);
+		in_vain = r > 0 ? 0 : in_vain + looked;
+		if (r < 0 || !looked || in_vain > 2UL * vhfs_nr_live(ex))
+			break;
+		cond_resched();
+	}
+}
+
+/**
+ * vhfs_swapper - swap nodes until there is room
+ * @work: of the export
+ */
+void vhfs_swapper(struct work_struct *work)
+{
+	struct vhfs_export *ex = container_of(work, struct vhfs_export, swapper);
+	struct mem_cgroup *before = set_active_memcg(ex->memcg);
+
+	vhfs_swap_some(ex);
+	set_active_memcg(before);
+}
+
+/**
+ * vhfs_make_room - room for one more live node, where there may be none
+ * @req: that wants it, and has done nothing yet
+ *
+ * A worker waits for the swapper if that has fallen behind.
+ */
+int vhfs_make_room(struct vhfs_req *req)
+{
+	struct vhfs_export *ex = req->ex;
+
+	queue_work(ex->wq, &ex->swapper);
+	if (!vhfs_is_full(ex))
+		return 0;
+	if (!req->may_sleep || req->hot)
+		return VHFS_PUNT;
+	flush_work(&ex->swapper);
+	if (!vhfs_is_full(ex))
+		return 0;
+	atomic64_inc(&ex->refused);
+	return -ENFILE;
+}
+
+/* Under both locks.  @old: of the node, for the caller to free. */
+static int vhfs_make_live(struct vhfs_table *table, struct vhfs_node *node, struct dentry *dentry,
+			  struct vhfs_fid **old)
+{
+	int r;
+
+	node->inode = d_inode(dentry);
+	/* Else it was forgotten, and is in no table. */
+	if (node->lookups) {
+		r = vhfs_node_hash(table, node);
+		if (r) {
+			node->inode = NULL;
+			return r == -EEXIST ? -ESTALE : -ENOMEM;
+		}
+		vhfs_fid_remove(table, node);
+	}
+	*old = node->fid;
+	node->fid = NULL;
+	node->seq = VHFS_SEQ_NEVER;
+	table->swapped_in++;
+	/* Pairs with the acquire in vhfs_is_live(). */
+	smp_store_release(&node->dentry, dentry);
+	return 0;
+}
+
+/**
+ * vhfs_swap_in - a swapped node is live again
+ * @node: held
+ * @dentry: of its inode, in its mount, beneath the root; held by the caller
+ *
+ * Another request may have been faster; its dentry is the node's then.
+ */
+int vhfs_swap_in(struct vhfs_node *node, struct dentry *dentry)
+{
+	struct vhfs_table *table = &node->ex->table;
+	struct vhfs_fid *old = NULL;
+	int r = 0;
+
+	spin_lock(&table->lock);
+	spin_lock(&node->lock);
+	if (!node->dentry)
+		r = vhfs_make_live(table, node, dentry, &old);
+	if (old)
+		dget(dentry);
+	spin_unlock(&node->lock);
+	spin_unlock(&table->lock);
+	if (old)
+		kfree_rcu(old, rcu);
+	return r;
+}
+
+/* What exportfs calls acceptable.  A dentry that is not connected is beneath nothing. */
+static int vhfs_is_beneath(void *context, struct dentry *dentry)
+{
+	const struct vhfs_mount *mount = context;
+
+	return !d_unhashed(dentry) && is_subdir(dentry, mount->mnt->mnt_root);
+}
+
+/* Copies for a context that sleeps: a request that is faster frees node->fid. */
+static bool vhfs_copy_fid(struct vhfs_node *node, struct vhfs_fid_key *key,
+			  struct vhfs_fid_key *place)
+{
+	const struct vhfs_fid *fid;
+
+	spin_lock(&node->lock);
+	fid = node->fid;
+	if (fid) {
+		key->mount = node->mount;
+		key->known = true;
+		key->type = fid->type;
+		key->words = fid->words;
+		memcpy(key->raw, fid->raw, fid->words * sizeof(u32));
+		*place = *key;
+	}
+	if (fid && fid->open_words) {
+		place->type = fid->open_type;
+		place->words = fid->open_words;
+		memcpy(place->raw, fid->raw + fid->words, fid->open_words * sizeof(u32));
+	}
+	spin_unlock(&node->lock);
+	return fid;
+}
+
+/* Some file systems take a generation of 0 for any. */
+static bool vhfs_is_named(const struct vhfs_fid_key *key, struct inode *inode)
+{
+	struct vhfs_fid_key now;
+
+	return vhfs_encode(&now, key->mount, inode, NULL) && now.type == key->type &&
+	       now.words == key->words && !memcmp(now.raw, key->raw, key->words * sizeof(u32));
+}
+
+static struct dentry *vhfs_decode_fid(const struct vhfs_fid_key *key, struct vhfs_fid_key *place)
+{
+	struct dentry *dentry;
+
+	dentry = exportfs_decode_fh(key->mount->mnt, (struct fid *)place->raw, place->words,
+				    place->type, vhfs_is_beneath, key->mount);
+	if (IS_ERR(dentry) || vhfs_is_named(key, d_inode(dentry)))
+		return dentry;
+	dput(dentry);
+	return ERR_PTR(-ESTALE);
+}
+
+/**
+ * vhfs_bring_back - bring a node back that a request names
+ * @req: that does, and has done nothing yet
+ * @node: held
+ *
+ * In a worker only, and with the worker's rights: the guest was told of the node when it was
+ * allowed to be, and the search of a directory may take long.
+ */
+int vhfs_bring_back(struct vhfs_req *req, struct vhfs_node *node)
+{
+	struct vhfs_fid_key key, place;
+	struct dentry *dentry;
+	int r;
+
+	if (!req->may_sleep || req->hot)
+		return VHFS_PUNT;
+	r = vhfs_find_room(req);
+	if (r || !vhfs_copy_fid(node, &key, &place))
+		return r;
+	dentry = vhfs_decode_fid(&key, &place);
+	if (IS_ERR(dentry))
+		return PTR_ERR(dentry);
+	r = vhfs_swap_in(node, dentry);
+	dput(dentry);
+	return r;
+}
+
+/* Under RCU, or table->lock. */
+static struct vhfs_node *vhfs_find_swapped(struct vhfs_table *table,
+					   const struct vhfs_fid_key *key)
+{
+	struct vhfs_fid *fid = rhashtable_lookup(&table->by_fid, key, vhfs_by_fid);
+
+	return fid ? fid->node : NULL;
+}
+
+/**
+ * vhfs_is_swapped - may a swapped node be of an inode?
+ * @table: its lock is held
+ * @key: of vhfs_name_inode(); if that was not asked to name it, a node may
+ */
+bool vhfs_is_swapped(struct vhfs_table *table, const struct vhfs_fid_key *key)
+{
+	bool is;
+
+	if (!table->nr_swapped || !key->mount->can_swap)
+		return false;
+	if (!key->known)
+		return true;
+	rcu_read_lock();
+	is = key->words && vhfs_find_swapped(table, key);
+	rcu_read_unlock();
+	return is;
+}
+
+/**
+ * vhfs_name_inode - the key of an inode, if any node is swapped
+ * @key: to be filled
+ * @at: the inode's
+ */
+void vhfs_name_inode(struct vhfs_fid_key *key, const struct vhfs_place *at)
+{
+	key->mount = at->mount;
+	key->known = false;
+	key->words = 0;
+	if (READ_ONCE(at->mount->ex->table.nr_swapped) && at->mount->can_swap)
+		vhfs_encode(key, at->mount, d_inode(at->dentry), NULL);
+}
+
+/**
+ * vhfs_find_swapped_get - the swapped node of an inode
+ * @table: the export's
+ * @key: from vhfs_name_inode()
+ *
+ * Returns NULL if there is none; else it may be live by now.  The caller puts it.
+ */
+struct vhfs_node *vhfs_find_swapped_get(struct vhfs_table *table, const struct vhfs_fid_key *key)
+{
+	struct vhfs_node *node;
+
+	if (!key->words)
+		return NULL;
+	rcu_read_lock();
+	node = vhfs_find_swapped(table, key);
+	if (node && !vhfs_node_hold(node))
+		node = NULL;
+	rcu_read_unlock();
+	return node;
+}
+
+/**
+ * vhfs_fid_remove - a node is not found by its file handle any more
+ * @table: its lock is held
+ * @node: swapped, and in by_fid
+ */
+void vhfs_fid_remove(struct vhfs_table *table, struct vhfs_node *node)
+{
+	rhashtable_remove_fast(&table->by_fid, &node->fid->hash, vhfs_by_fid);
+	WRITE_ONCE(table->nr_swapped, table->nr_swapped - 1);
+}
+
+/**
+ * vhfs_fid_free - the end of a node that was swapped
+ * @node: in no table
+ */
+void vhfs_fid_free(struct vhfs_node *node)
+{
+	if (node->fid)
+		kfree_rcu(node->fid, rcu);
+}
+
+/**
+ * vhfs_swap_init - no node is swapped
+ * @table: the export's
+ */
+int vhfs_swap_init(struct vhfs_table *table)
+{
+	INIT_LIST_HEAD(&table->live);
+	return rhashtable_init(&table->by_fid, &vhfs_by_fid);
+}
+
+/**
+ * vhfs_swap_destroy - the end of vhfs_swap_init()
+ * @table: no node but the root is left
+ */
+void vhfs_swap_destroy(struct vhfs_table *table)
+{
+	rhashtable_destroy(&table->by_fid);
+}
