@@ -31,6 +31,8 @@ pub struct Options {
     pub attr_timeout: u32,
     /// Files and directories the guest may know at a time; 0 is the kernel's default.
     pub max_nodes: u32,
+    /// Of those, how many may pin an inode of the host.
+    pub max_dentries: u32,
     /// And have open.
     pub max_handles: u32,
     /// Owners of locks, and requests that wait for one.
@@ -87,7 +89,7 @@ impl Directory {
             max_nodes: o.max_nodes,
             max_handles: o.max_handles,
             max_locks: o.max_locks,
-            pad: 0,
+            max_dentries: o.max_dentries,
         }
     }
 

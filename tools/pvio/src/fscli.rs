@@ -145,6 +145,10 @@ pub struct FsArgs {
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub max_nodes: u32,
 
+    /// Of these, how many may pin an inode in the host's memory [default: the kernel's]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub max_dentries: u32,
+
     /// Files and directories the guest may have open [default: the kernel's]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub max_handles: u32,
@@ -310,6 +314,7 @@ impl FsArgs {
             entry_timeout: self.entry_timeout.unwrap_or(timeout),
             attr_timeout: self.attr_timeout.unwrap_or(timeout),
             max_nodes: self.max_nodes,
+            max_dentries: self.max_dentries,
             max_handles: self.max_handles,
             max_locks: self.max_locks,
         })
@@ -353,7 +358,8 @@ mod tests {
     fn options_reach_the_kernel() {
         let all = "--shared-dir=/d --readonly --cache=never --xattr --posix-acl --local-locks \
                    --privileged-xattr=map --squash=7:8 --max-nodes=1 --max-handles=2 \
-                   --max-locks=3 --attr-timeout=9 --writeback --announce-submounts";
+                   --max-locks=3 --max-dentries=4 --attr-timeout=9 --writeback \
+                   --announce-submounts";
         let words: Vec<&str> = all.split(' ').collect();
         let o = share(&words).unwrap().options;
         let bits = [0, 1, 3, 5, 7, 8].map(|bit| 1 << bit);
@@ -361,6 +367,7 @@ mod tests {
         assert_eq!((o.cache, o.squash), (uapi::FS_CACHE_NONE, (7, 8)));
         assert_eq!((o.entry_timeout, o.attr_timeout), (0, 9));
         assert_eq!((o.max_nodes, o.max_handles, o.max_locks), (1, 2, 3));
+        assert_eq!(o.max_dentries, 4);
         let alone = ["--shared-dir=/d", "--squash=7"];
         assert_eq!(share(&alone).unwrap().options.squash, (7, 7));
     }

@@ -200,7 +200,7 @@ pub struct FsExport {
     pub max_nodes: u32,
     pub max_handles: u32,
     pub max_locks: u32,
-    pub pad: u32,
+    pub max_dentries: u32,
 }
 
 /// `struct vhost_serve_stats`
@@ -243,6 +243,12 @@ pub struct FsInfo {
     pub locks: u64,
     pub sessions: u64,
     pub refused: u64,
+    pub max_dentries: u32,
+    #[serde(skip)]
+    pub pad: u32,
+    pub dentries: u64,
+    pub swapped_out: u64,
+    pub swapped_in: u64,
 }
 
 // A size that drifts from the header's would change the ioctl's number.
@@ -253,7 +259,7 @@ const _: () = assert!(size_of::<BlkVring>() == 24);
 const _: () = assert!(size_of::<BlkStats>() == 416);
 const _: () = assert!(size_of::<PollStats>() == 120);
 const _: () = assert!(size_of::<FsExport>() == 48);
-const _: () = assert!(size_of::<FsInfo>() == 88);
+const _: () = assert!(size_of::<FsInfo>() == 120);
 const _: () = assert!(size_of::<ServeStats>() == 320);
 
 /// The request numbers.
