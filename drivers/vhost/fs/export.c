@@ -9,12 +9,7 @@
 
 #include "fs.h"
 
-/*
- * A swapped node takes 192 bytes with a file handle of ext4, 224 with one of xfs.  A live one takes
- * 128, and pins a dentry of 192 bytes and an inode of 624 and more.
- */
-#define DEFAULT_NODES	4000000
-#define DEFAULT_DENTRIES	1000000
+#define DEFAULT_NODES	1000000
 #define DEFAULT_HANDLES	65536
 #define DEFAULT_LOCKS	16384
 
@@ -55,7 +50,9 @@ static void vhfs_set_config(struct vhfs_export *ex,
 	ex->cfg.max_nodes = cfg->max_nodes ?: DEFAULT_NODES;
 	ex->cfg.max_handles = cfg->max_handles ?: DEFAULT_HANDLES;
 	ex->cfg.max_locks = cfg->max_locks ?: DEFAULT_LOCKS;
-	ex->cfg.max_dentries = cfg->max_dentries ?: DEFAULT_DENTRIES;
+	ex->swaps = cfg->max_dentries;
+	/* Else never reached. */
+	ex->cfg.max_dentries = cfg->max_dentries ?: INT_MAX;
 }
 
 static void vhfs_close_root(struct vhfs_export *ex)
@@ -244,7 +241,7 @@ void vhfs_export_info(struct vhfs_export *ex, struct vhost_fs_info *info)
 	info->locks = vhfs_locks_used(ex->locks);
 	info->sessions = atomic64_read(&ex->sessions);
 	info->refused = atomic64_read(&ex->refused);
-	info->max_dentries = ex->cfg.max_dentries;
+	info->max_dentries = ex->swaps ? ex->cfg.max_dentries : 0;
 	info->dentries = vhfs_nr_live(ex);
 	info->swapped_out = READ_ONCE(ex->table.swapped_out);
 	info->swapped_in = READ_ONCE(ex->table.swapped_in);

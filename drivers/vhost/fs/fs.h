@@ -380,6 +380,7 @@ struct vhfs_session {
  * @top: @root as a mount of nodes
  * @mounts: those beneath it in which the guest knows nodes
  * @reap_nodes: @reap_handles: @reaper: let go of by the poller
+ * @swaps: nodes are swapped, because max_dentries was given
  * @swapper: swaps nodes beyond max_dentries; @memcg: the owner's, for its memory
  * @refused: requests that failed for a limit
  */
@@ -400,6 +401,7 @@ struct vhfs_export {
 	struct workqueue_struct *wq;
 	struct work_struct reaper;
 	struct work_struct swapper;
+	bool swaps;
 	struct mem_cgroup *memcg;
 	struct llist_head reap_nodes;
 	struct llist_head reap_handles;

@@ -110,25 +110,32 @@ static const struct rhashtable_params vhfs_by_fid = {
  * @mnt: the mount
  *
  * The file system has to find an inode again that it has dropped from memory, and the directories
- * above it.  Those with a disk do that, but for FUSE and FAT.  Overlayfs does not find directories,
- * and a server far away may not know its own files.
+ * above it, and its file handle must mean one inode for ever.  So these are the ones that were
+ * read.  btrfs has one handle for all nested subvolumes of a snapshot.
  */
 bool vhfs_can_swap(const struct vhfs_export *ex, const struct vfsmount *mnt)
 {
 	const struct super_block *sb = mnt->mnt_sb;
 	const struct export_operations *op = sb->s_export_op;
 
+	if (!ex->swaps)
+		return false;
 	/* The search of a directory changes access times, unless it is by the read-only clone. */
 	if (vhfs_read_only(ex) && mnt != ex->root.mnt)
 		return false;
 	if (!exportfs_can_decode_fh(op) || !op->get_parent)
 		return false;
-	/* It drops no inode, and so no name. */
-	if (sb->s_magic == TMPFS_MAGIC)
+	switch (sb->s_magic) {
+	case TMPFS_MAGIC:
+		/* It drops no inode, and so no name. */
 		return true;
-	if (sb->s_magic == FUSE_SUPER_MAGIC || sb->s_magic == MSDOS_SUPER_MAGIC)
+	case EXT4_SUPER_MAGIC:
+	case XFS_SUPER_MAGIC:
+	case F2FS_SUPER_MAGIC:
+		return op->fh_to_parent;
+	default:
 		return false;
-	return op->fh_to_parent && sb->s_type->fs_flags & FS_REQUIRES_DEV;
+	}
 }
 
 /* @dir: to be named as well, or NULL */
@@ -156,6 +163,7 @@ static bool vhfs_encode_place(struct vhfs_fid_key *key, struct vhfs_mount *mount
 	struct dentry *dir;
 	bool r;
 
+	key->type = FILEID_ROOT;
 	key->words = 0;
 	if (d_is_dir(dentry) || !mount->mnt->mnt_sb->s_export_op->fh_to_parent)
 		return true;

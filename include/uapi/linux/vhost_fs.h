@@ -67,14 +67,14 @@ enum vhost_fs_cache {
  * @entry_timeout_ms: how long the guest may believe a name
  * @attr_timeout_ms: and attributes
  * @max_nodes: files and directories the guest may know at a time; beyond that
- *	lookups fail with ENFILE.  0 is the default (4,000,000)
+ *	lookups fail with ENFILE.  0 is the default (1,000,000)
  * @max_handles: files and directories it may have open; beyond that EMFILE.
  *	0 is the default (65,536)
  * @max_locks: owners of POSIX locks and requests that wait for a lock; beyond
  *	that ENOLCK, as beyond four times as many locked ranges.  0 is the default (16,384)
- * @max_dentries: how many of the former may pin an inode of the host; beyond that the kernel keeps
- *	a file handle in place of it, where the file system has such, and if too few can be swapped
- *	lookups fail with ENFILE.  0 is the default (1,000,000)
+ * @max_dentries: how many of the former may pin an inode of the host.  Beyond that the kernel
+ *	keeps a file handle in place of it, on ext4, xfs, f2fs and tmpfs; if too few can be
+ *	swapped so, lookups fail with ENFILE.  0: all do, and none is swapped
  *
  * Needs CAP_SYS_ADMIN in the user namespace of the mount, as a bind mount does.
  * The credentials of the caller are those the export is served with.  Fails

@@ -145,7 +145,8 @@ pub struct FsArgs {
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub max_nodes: u32,
 
-    /// Of these, how many may pin an inode in the host's memory [default: the kernel's]
+    /// Of these, how many may pin an inode in the host's memory; the kernel keeps a file handle
+    /// for the others [default: all do]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub max_dentries: u32,
 
