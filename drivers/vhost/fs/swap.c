@@ -195,7 +195,7 @@ static struct vhfs_fid *vhfs_fid_new(struct vhfs_node *node, struct vhfs_fid_key
 	return fid;
 }
 
-/* What is removed has no name by which it could come back. */
+/* A removed file has no name by which it could come back. */
 static bool vhfs_is_removed(const struct vhfs_node *node)
 {
 	return d_unhashed(node->dentry) || IS_DEADDIR(node->inode) || !node->inode->i_nlink;
@@ -306,8 +306,8 @@ static bool vhfs_is_full(const struct vhfs_export *ex)
 }
 
 /*
- * After two turns in vain all that could be swapped are in use.  There are no more of these than
- * open files and requests in flight, so with the default limits this ends sooner.
+ * After two turns in vain every node that could be swapped is in use.  Only open files and requests
+ * in flight use nodes, so with the default limits the swapper ends sooner.
  */
 static void vhfs_swap_some(struct vhfs_export *ex)
 {
@@ -413,7 +413,7 @@ int vhfs_swap_in(struct vhfs_node *node, struct dentry *dentry)
 	return r;
 }
 
-/* What exportfs calls acceptable.  A dentry that is not connected is beneath nothing. */
+/* exportfs asks this of each dentry it finds.  One that is not connected is beneath nothing. */
 static int vhfs_is_beneath(void *context, struct dentry *dentry)
 {
 	const struct vhfs_mount *mount = context;

@@ -205,8 +205,8 @@ fn execute(program: &Path, memo: RawFd) -> nix::errno::Errno {
     }
 }
 
-/// What the process before this one left, if there was one. To be called once, before there
-/// is another thread.
+/// Reads the state that the process before this one left, if there was one. The caller calls it
+/// once, before it starts another thread.
 pub fn inherited() -> Result<Option<Kept>> {
     let Some(memo) = env::var_os(VARIABLE) else {
         return Ok(None);

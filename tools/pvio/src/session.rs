@@ -89,7 +89,7 @@ pub struct Session<S: Service> {
     heard: Option<Instant>,
     /// A message is being read or handled.
     talks: bool,
-    /// What a predecessor left is not all here yet.
+    /// The session does not have all of its predecessor's state yet.
     takes_over: bool,
     served: bool,
     missed_memory: bool,

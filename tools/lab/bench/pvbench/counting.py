@@ -141,7 +141,7 @@ def count(args, kinds):
     """Rows into insns.json; the exit status, 1 if one of them could not be counted."""
     doc = hostside.document(args.commit)
     depths = [int(d) for d in args.depths.split()]
-    # What is counted shares its CPU with nothing of ours.
+    # The program leaves the CPU that it counts to the poller alone.
     os.sched_setaffinity(0, {cpu for cpu in range(os.cpu_count()) if cpu != CORE})
     failed = False
     with hostside.backends_open(kinds) as (backends, _):

@@ -9,7 +9,7 @@ from pvbench.table import ruled
 # An I/O of ours may take so much more than the table has, as a share.
 MORE = 0.05
 FUNCTIONS = 10
-# What the counts depend on beside our source; the table is of one of each.
+# The counts depend on these beside our source; the table is of one of each.
 VERSIONS = {
     "kernel": "kernel",
     "kernel_build": "kernel's build",

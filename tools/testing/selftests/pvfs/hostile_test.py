@@ -4,7 +4,7 @@
 
 from pvfs import TAG, PvfsCase
 from pvlab import ktap
-from server import DATA, Liar
+from server import DATA
 from vhostuser import lie_of
 
 BAD_REPLIES = {
@@ -33,11 +33,7 @@ BROKEN_RINGS = {
 
 
 class Hostile(PvfsCase):
-    @classmethod
-    def start_server(cls):
-        server = Liar(cls.directory)
-        cls.addClassCleanup(server.stop)
-        return server
+    lies = True
 
     def tearDown(self):
         self.server.lie = None

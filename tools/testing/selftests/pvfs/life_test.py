@@ -20,7 +20,6 @@ from server import (
     READDIR,
     SETATTR,
     STATFS,
-    Liar,
 )
 
 # Seconds that a server may be silent.
@@ -61,11 +60,7 @@ class Signals(PvfsCase):
 class Locks(PvfsCase):
     """A lock of the host that is never free, at a server that asks once to be told again."""
 
-    @classmethod
-    def start_server(cls):
-        server = Liar(cls.directory)
-        cls.addClassCleanup(server.stop)
-        return server
+    lies = True
 
     def test_a_signal_ends_the_wait_for_a_lock(self):
         for number in ("TERM", "KILL"):
@@ -106,11 +101,7 @@ class Killed(PvfsCase):
         **image.overlay(**{"umount-now": "umount"}),
     }
 
-    @classmethod
-    def start_server(cls):
-        server = Liar(cls.directory)
-        cls.addClassCleanup(server.stop)
-        return server
+    lies = True
 
     def tearDown(self):
         self.let_go()
@@ -207,11 +198,7 @@ class Silence(PvfsCase):
     overlay = image.overlay(**{"umount-now": "umount"})
     force = "umount-now -f /mnt"
 
-    @classmethod
-    def start_server(cls):
-        server = Liar(cls.directory)
-        cls.addClassCleanup(server.stop)
-        return server
+    lies = True
 
     def tearDown(self):
         self.server.silent = False

@@ -17,6 +17,7 @@ sys.path[:0] = [str(TOP / "tools/lab"), str(TOP / "tools/testing/selftests")]
 from pvlab import modules  # noqa: E402
 from pvlab.guest import Guest, Share  # noqa: E402
 from pvlab.pvio import Pvio, need_pvio, run  # noqa: E402
+from server import Liar  # noqa: E402
 
 DEBUG = os.environ.get("LAB_LANE") == "debug"
 # How long a guest's command may take; in the debug lane everything is slower.
@@ -101,10 +102,11 @@ class PvfsCase(unittest.TestCase):
     overlay = None
     tools = ()  # programs for the guest
     share_size = None  # of a file system of its own, which a test can fill
+    lies = False  # the server is server.Liar, and the host has no files
 
     @classmethod
     def start_server(cls):
-        server = Virtiofsd(cls.directory, cls.share)
+        server = Liar(cls.directory) if cls.lies else Virtiofsd(cls.directory, cls.share)
         cls.addClassCleanup(server.stop)
         return server
 

@@ -7,7 +7,7 @@ import unittest
 
 from pvfs import TAG, PvfsCase, serve
 from pvlab import image, ktap, turns
-from server import DATA, Liar
+from server import DATA
 
 BLOCKS = 7168  # of 1 KiB
 
@@ -97,11 +97,7 @@ class Forced(PvfsCase):
     # busybox's tries without force first.
     overlay = image.overlay(**{"umount-now": "umount"})
 
-    @classmethod
-    def start_server(cls):
-        server = Liar(cls.directory)
-        cls.addClassCleanup(server.stop)
-        return server
+    lies = True
 
     def forced(self, *paths):
         self.assertEqual(self.sh("cat /mnt/sub/file") + "\n", DATA.decode())
