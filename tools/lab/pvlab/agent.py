@@ -70,18 +70,27 @@ def argv_of(command):
     return ["sh", "-c", command] if isinstance(command, str) else [str(a) for a in command]
 
 
+def _timeout(what, command, note):
+    error = Timeout(f"{what}: {shlex.join(argv_of(command))}")
+    if note:
+        error.add_note(note)
+    return error
+
+
 class Agent:
     """A connection to one port of an agent; one command at a time."""
 
-    def __init__(self, sockets, timeout=30.0, alive=lambda: True, silence=None):
+    def __init__(self, sockets, timeout=30.0, alive=lambda: True, silence=None, late=None):
         """Take the first of SOCKETS that nobody uses; wait TIMEOUT for an answer.
 
         While a command runs the agent is heard at least every SILENCE seconds,
-        or it is given up.
+        or it is given up.  LATE is called at the end of a command's limit, before the
+        command is killed: what it returns becomes a note of the Timeout.
         """
         self.sock = None
         self.alive = alive
         self.silence = silence
+        self.late = late
         self._buf = b""
         self._open(sockets, time.monotonic() + timeout)
 
@@ -189,7 +198,7 @@ class Agent:
         return self._pump(command, stdin, out, err, deadline)
 
     def _pump(self, command, stdin, out, err, deadline):
-        killed = 0
+        killed, note = 0, ""
         heard = time.monotonic()
         while True:
             watch = [self.sock] + ([stdin] if stdin is not None else [])
@@ -206,16 +215,16 @@ class Agent:
                     elif kind == "e":
                         err(payload)
                     elif kind == "X" and killed:
-                        raise Timeout(f"time limit reached: {shlex.join(argv_of(command))}")
+                        raise _timeout("time limit reached", command, note)
                     elif kind == "X":
                         return struct.unpack("<I", payload)[0]
             else:
                 self._still_there(heard)
             if deadline is not None and time.monotonic() > deadline:
                 if killed == 2:
-                    raise Timeout(
-                        f"time limit reached, and it cannot be killed: {shlex.join(argv_of(command))}"
-                    )
+                    raise _timeout("time limit reached, and it cannot be killed", command, note)
+                if not killed and self.late:
+                    note = self.late()
                 self._send("K", bytes([signal.SIGKILL if killed else signal.SIGTERM]))
                 killed += 1
                 deadline = time.monotonic() + 5

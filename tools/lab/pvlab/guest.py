@@ -19,7 +19,7 @@ import threading
 import time
 from pathlib import Path
 
-from . import agent, cpio, image, paths, traces, tsc
+from . import agent, cpio, image, late, paths, tsc
 from . import modules as kmod
 from .agent import CommandFailed, Gone, Result, Timeout
 from .detect import KernelReports, LogWatch
@@ -312,8 +312,11 @@ class Guest:
             say(f"guest '{self.name}' {STARTED_AGAIN}")
         return self._start(self._await_agent)
 
+    def connect(self, limit, alive=None):
+        return agent.Agent(self.ports(), limit, alive or self.alive, late=self._late)
+
     def _await_agent(self):
-        return agent.Agent(self.ports(), self.boot_timeout, self.alive)
+        return self.connect(self.boot_timeout)
 
     def _await_first_word(self):
         """Its agent; _NoWord if its vCPUs ran, and its console had not a byte."""
@@ -321,7 +324,7 @@ class Guest:
         begin = time.monotonic()
         try:
             limit = self.boot_timeout * FIRST_WORD
-            return agent.Agent(self.ports(), limit, lambda: self._alive_and(ran))
+            return self.connect(limit, lambda: self._alive_and(ran))
         except (Gone, Timeout) as e:
             silent = ran.is_set() and not self.log().strip()
             # Its sockets close before it ends, and only then there is a status.
@@ -331,7 +334,7 @@ class Guest:
             if isinstance(e, Gone):
                 raise
         left = self.boot_timeout - (time.monotonic() - begin)
-        return agent.Agent(self.ports(), left, self.alive)
+        return self.connect(left)
 
     def _alive_and(self, ran):
         """Whether it lives; RAN is set once its monitor says that its vCPUs run, so that
@@ -460,29 +463,17 @@ class Guest:
         """Its tail, once for each error, however many see that on its way."""
         if not any(note.startswith(TAIL) for note in getattr(error, "__notes__", ())):
             error.add_note(self.tail())
+            # It was looked at before, if a command is what was late.
             if isinstance(error, Timeout) and not self._looked:
                 self._looked = True
-                error.add_note(self._look_at_cpus())
+                error.add_note(late.cpus(self))
 
-    def _look_at_cpus(self):
-        """What its CPUs do, and the host's threads that run them, over some seconds."""
-        before = self._threads()
-        seen, _ = traces.look_at(self.state / "qmp")
-        return "\n".join(["its CPUs:", *before, seen, *self._threads()])
-
-    def _threads(self):
-        """A line for the thread of each CPU: its state, where it sleeps, its turns."""
-        lines = []
-        with contextlib.suppress(OSError, LabError, ValueError):
-            for cpu in self.qmp("query-cpus-fast"):
-                task = Path(f"/proc/{self.pid}/task/{cpu['thread-id']}")
-                state = (task / "stat").read_text().rpartition(")")[2].split()[0]
-                where = (task / "wchan").read_text()
-                turns = (task / "schedstat").read_text().strip()
-                lines.append(
-                    f"CPU {cpu['cpu-index']}'s thread: {state} {where}, run, waited, turns: {turns}"
-                )
-        return lines
+    def _late(self):
+        """A note for the first command that is late."""
+        if self._looked:
+            return ""
+        self._looked = True
+        return late.look(self)
 
     def _end(self):
         """How QEMU ended, if it has: 0 without being asked is a reset of the guest."""
@@ -550,7 +541,7 @@ class Guest:
     def _agent(self):
         with self._lock:
             one = self._free.pop() if self._free else None
-        one = one or agent.Agent(self.ports(), 30, self.alive)
+        one = one or self.connect(30)
         try:
             yield one
         except (Gone, Timeout):

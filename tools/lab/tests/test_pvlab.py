@@ -47,7 +47,7 @@ class Talking(unittest.TestCase):
         self.addCleanup(self.theirs.close)
         self.agent = object.__new__(agent.Agent)
         self.agent.sock, self.agent._buf = ours, b""
-        self.agent.alive, self.agent.silence = (lambda: True), 1
+        self.agent.alive, self.agent.silence, self.agent.late = (lambda: True), 1, None
 
     def say(self, kind, payload=b""):
         self.theirs.sendall(struct.pack("<IB", len(payload), ord(kind)) + payload)
@@ -100,7 +100,7 @@ class Served(unittest.TestCase):
         self.addCleanup(server.wait)
         self.addCleanup(server.kill)
         self.agent = object.__new__(agent.Agent)
-        self.agent.sock, self.agent.silence = Port(ours), None
+        self.agent.sock, self.agent.silence, self.agent.late = Port(ours), None, None
         self.agent.alive = lambda: server.poll() is None
         self.agent._sync("the terminal", time.monotonic() + 10)
 
@@ -123,6 +123,14 @@ class Served(unittest.TestCase):
         self.agent._send("E")
         self.put(10 * agent.CHUNK)
 
+    def test_a_late_command_is_looked_at_before_it_is_killed(self):
+        with tempfile.TemporaryDirectory() as d:
+            pid = Path(d) / "pid"
+            self.agent.late = lambda: Path(f"/proc/{pid.read_text().strip()}/cmdline").read_text()
+            with self.assertRaises(agent.Timeout) as caught:
+                self.agent.run(f"echo $$ >{pid}; exec sleep 100", timeout=1)
+        self.assertIn("sleep\x00100\x00", caught.exception.__notes__)
+
     def test_what_cannot_be_run_is_said(self):
         self.assertEqual(self.agent.run(["/nonexistent"]).status, 127)
         self.put(10 * agent.CHUNK)
@@ -132,8 +140,9 @@ def load_tests(loader, tests, pattern):
     """All but Sample, which is the material of the others."""
     del tests, pattern
     suite = unittest.TestSuite()
-    for case in (Ktap, Counting, Talking, Archives, Devices, Tsc, Guests):
-        suite.addTests(loader.loadTestsFromTestCase(case))
+    for case in globals().values():
+        if isinstance(case, type) and issubclass(case, unittest.TestCase) and case is not Sample:
+            suite.addTests(loader.loadTestsFromTestCase(case))
     return suite
 
 

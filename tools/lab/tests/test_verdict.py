@@ -546,8 +546,8 @@ class Starting(unittest.TestCase):
         outcomes = iter(outcomes)
         starts = []
 
-        def connect(ports, timeout, alive, *rest):
-            del ports, timeout, rest
+        def connect(ports, timeout, alive, *, late):
+            del ports, timeout, late
             alive()
             outcome = next(outcomes)
             if isinstance(outcome, Exception):

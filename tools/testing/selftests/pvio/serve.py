@@ -7,7 +7,7 @@ import os
 import signal
 
 from pviotest import PvioTest
-from pvlab import agent, ktap
+from pvlab import ktap
 from pvlab.guest import Disk, Guest
 from pvlab.pvio import wait_for
 
@@ -27,7 +27,7 @@ def reboot(guest):
             guest._free.pop().close()
     guest.qmp("set-action", reboot="reset")
     guest.qmp("system_reset")
-    guest._free.append(agent.Agent(guest.ports(), guest.boot_timeout, guest.alive))
+    guest._free.append(guest.connect(guest.boot_timeout))
     guest.modprobe("virtio_blk")
 
 
