@@ -69,6 +69,40 @@ struct server {
 
 static unsigned char sync_magic[SYNC_LEN];
 
+/*
+ * That a port is ready is a hint.  A suspend closes it, and throws away what was to be read;
+ * the system that goes on opens it again, and tasks may run before.  So the port is never
+ * waited for in read() or write(), where the end of the command would not be seen, and a
+ * client is gone only if the port is closed for a second.
+ */
+#define CLOSED_LOOKS	10
+#define CLOSED_PAUSE_US	(100 * 1000)
+
+static int port_events(int port, short events, int timeout_ms)
+{
+	struct pollfd p = { .fd = port, .events = events };
+
+	return poll(&p, 1, timeout_ms) > 0 ? p.revents : 0;
+}
+
+static int is_closed_for_good(int port)
+{
+	for (int i = 0; i < CLOSED_LOOKS; i++) {
+		if (!(port_events(port, 0, 0) & POLLHUP))
+			return 0;
+		usleep(CLOSED_PAUSE_US);
+	}
+	return 1;
+}
+
+/* Waits until the port takes more; false: the client is gone. */
+static int wait_writable(int port)
+{
+	if (port_events(port, POLLOUT, -1) & POLLHUP)
+		return !is_closed_for_good(port);
+	return 1;
+}
+
 static int write_all(int fd, const void *buf, size_t len)
 {
 	const char *p = buf;
@@ -77,6 +111,8 @@ static int write_all(int fd, const void *buf, size_t len)
 		ssize_t n = write(fd, p, len);
 
 		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN && wait_writable(fd))
 			continue;
 		if (n <= 0)
 			return -1;
@@ -373,6 +409,8 @@ static void wait_for_client(struct server *s)
 	struct timespec second = { .tv_sec = 1 };
 	struct pollfd sig = { .fd = s->sigfd, .events = POLLIN };
 
+	if (s->child && !is_closed_for_good(s->port))
+		return;
 	kill_command(s);
 	s->rx_len = 0;
 	if (ppoll(&sig, 1, &second, NULL) > 0)
@@ -437,7 +475,7 @@ static void serve(const char *dev)
 		_exit(1);
 	}
 	fcntl(s.port, F_SETOWN, getpid());
-	fcntl(s.port, F_SETFL, fcntl(s.port, F_GETFL) | O_ASYNC);
+	fcntl(s.port, F_SETFL, fcntl(s.port, F_GETFL) | O_ASYNC | O_NONBLOCK);
 	for (;;)
 		serve_once(&s);
 }

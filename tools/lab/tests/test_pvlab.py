@@ -88,15 +88,37 @@ class Port:
         return os.read(self.fd, most)
 
 
+# The first look while a command runs says that the port can be read, as it could before a suspend.
+LIAR = r"""
+#include <poll.h>
+int __real_poll(struct pollfd *p, nfds_t n, int timeout);
+int __wrap_poll(struct pollfd *p, nfds_t n, int timeout)
+{
+	static int told;
+	int lie = n == 5 && p[2].fd >= 0 && !told;
+	int ready = __real_poll(p, n, lie ? 0 : timeout);
+
+	if (!lie)
+		return ready;
+	told = 1;
+	p[0].revents |= POLLIN;
+	return ready + 1;
+}
+"""
+
+
 class Served(unittest.TestCase):
     """The agent itself, behind a terminal."""
 
     def setUp(self):
+        self.serve(agent.build())
+
+    def serve(self, binary):
         ours, theirs = os.openpty()
         tty.setraw(theirs)
         self.addCleanup(os.close, theirs)
         self.addCleanup(os.close, ours)
-        server = subprocess.Popen([agent.build(), "--port", os.ttyname(theirs)])
+        server = subprocess.Popen([binary, "--port", os.ttyname(theirs)])
         self.addCleanup(server.wait)
         self.addCleanup(server.kill)
         self.agent = object.__new__(agent.Agent)
@@ -122,6 +144,15 @@ class Served(unittest.TestCase):
             self.assertTrue(self.agent.alive())
         self.agent._send("E")
         self.put(10 * agent.CHUNK)
+
+    def test_a_port_that_has_nothing_to_read_after_all_is_not_waited_for(self):
+        with tempfile.TemporaryDirectory() as d:
+            liar, binary = Path(d) / "liar.c", Path(d) / "agent"
+            liar.write_text(LIAR)
+            wrap = ["-static", "-Wl,--wrap=poll", "-o", binary]
+            subprocess.run(["gcc", *wrap, agent.SOURCE, liar], check=True)
+            self.serve(binary)
+            self.assertEqual(self.agent.run("sleep 0.5; exit 3", timeout=10).status, 3)
 
     def test_a_late_command_is_looked_at_before_it_is_killed(self):
         with tempfile.TemporaryDirectory() as d:
