@@ -83,6 +83,29 @@ static void vpoll_cover_beside_others(struct virtio_poll_queue *q)
 }
 
 /*
+ * Whether the preempt notifier wanted callbacks, but found the lock taken (q->owed).  The caller
+ * turns them on.
+ *
+ * The notifier sets q->owed on the poller's CPU, without the lock.  The caller may be on another
+ * CPU, so it writes false only after it has read true.  Otherwise it could overwrite a true that
+ * came in between.  Then nothing would cover the queue: the caller may have read p->away before
+ * the notifier set it, because that read may overtake the caller's own write.
+ *
+ * If the caller reads false, the true that may follow stays.  The notifier starts the driver's
+ * work after it, and that work sees it under the lock.  So neither side needs a barrier.
+ *
+ * virtio_poll_begin() and vpoll_detach() write false at any time, because they run on the poller's
+ * CPU with preemption off.
+ */
+static bool vpoll_take_owed(struct virtio_poll_queue *q)
+{
+	if (likely(!READ_ONCE(q->owed)))
+		return false;
+	WRITE_ONCE(q->owed, false);
+	return true;
+}
+
+/*
  * Turn callbacks on if the thread may not run soon; an interrupt or the thread turns them off.
  *
  * While it is away, a request that is alone is not covered if it comes from the thread's own
@@ -94,10 +117,8 @@ static void vpoll_cover_beside_others(struct virtio_poll_queue *q)
 static void vpoll_cover_if_needed(struct virtio_poll_queue *q, bool slept)
 {
 	struct virtio_poller *p = q->poller;
-	bool owed = q->owed;
 
-	q->owed = false;
-	if (owed || vpoll_needs_cover(p))
+	if (vpoll_take_owed(q) || vpoll_needs_cover(p))
 		vpoll_cover(q);
 	else if (READ_ONCE(p->away) &&
 		 (slept || q->inflight > 1 || p != this_cpu_ptr(&vpoll_pollers)))
@@ -133,7 +154,7 @@ static struct task_struct *vpoll_attach(struct virtio_poll_queue *q)
 static void vpoll_detach(struct virtio_poll_queue *q)
 {
 	list_del(&q->node);
-	q->owed = false;
+	WRITE_ONCE(q->owed, false);
 	/* Pairs with the acquire in virtio_poll_release(). */
 	smp_store_release(&q->poller, NULL);
 }
@@ -307,7 +328,7 @@ static void vpoll_let_go(struct virtio_poll_queue *q, enum vpoll_why why)
 /*
  * The scheduler holds the run queue's lock, so nothing may be waited for, or woken.  Where an
  * answer came first, an irq_work starts the driver's work; and where the queue's lock is taken:
- * that work covers the queue (q->owed).
+ * that work covers the queue, unless the lock's holder did (see vpoll_take_owed()).
  *
  * Returns whether anything is in flight, as far as is known.
  */
@@ -366,7 +387,7 @@ bool virtio_poll_begin(struct virtio_poll_queue *q)
 		return false;
 	}
 	/* Only now that the thread really runs, see vpoll_cover_if_needed(). */
-	q->owed = false;
+	WRITE_ONCE(q->owed, false);
 	vpoll_callbacks_off(q);
 	virtio_poll_mark(q);
 	return true;
