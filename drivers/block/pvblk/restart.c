@@ -18,8 +18,10 @@
  * While the device has no rings:
  * - No request arrives, because the queue is quiesced.  None is in flight, so neither a poller
  *   nor bio_poll() looks at a ring.
- * - No timeout handler looks at a ring: flush_work() waits for a running one, and a later one
- *   finds no request in flight.
+ * - No timeout handler runs, because the restart disables the work that calls it.  It would look
+ *   at a ring, and while requests are given back, it would change their rq_flags as well.  Many
+ *   requests are late together, so the handler that asked for the restart goes on to the next one
+ *   meanwhile.  Waiting for it is not enough, because the timer may start the work again.
  * - Nothing changes the cache mode, because the restart holds mode_mutex; the device would
  *   forget the change.  pvblk_cache_restart() sets the mode afterwards.
  * - Removal, suspend and a failing probe do not take the rings down, because they disable the
@@ -62,7 +64,10 @@ bool pvblk_has_stopped(struct virtio_device *vdev)
 	       (!(status & VIRTIO_CONFIG_S_DRIVER_OK) || status & VIRTIO_CONFIG_S_NEEDS_RESET);
 }
 
-/* No longer in flight after this; the block layer sends them when the queue is unquiesced. */
+/*
+ * No longer in flight after this; the block layer sends them when the queue is unquiesced.  No
+ * timeout handler runs.
+ */
 static void pvblk_send_later(struct rq_list *again)
 {
 	struct request *req;
@@ -71,6 +76,13 @@ static void pvblk_send_later(struct rq_list *again)
 		pvblk_unprep(req);
 		blk_mq_requeue_request(req, false);
 	}
+}
+
+/* A timer that ran out meanwhile was not heard. */
+static void pvblk_enable_timeouts(struct request_queue *q)
+{
+	enable_work(&q->timeout_work);
+	kblockd_schedule_work(&q->timeout_work);
 }
 
 /* It has no rings; its queue is quiesced. */
@@ -98,11 +110,11 @@ static void pvblk_restart(struct pvblk_dev *dev)
 
 	dev_warn(&dev->vdev->dev, "the device has stopped: reset it, and send its requests again\n");
 	blk_mq_quiesce_queue(q);
+	disable_work_sync(&q->timeout_work);
 	there = pvblk_reset(dev->vdev);
 	for (i = 0; i < dev->nr_vqs; i++)
 		pvblk_take_back(&dev->vqs[i], &again, &dev->vqs[i].stats.restarted);
 	pvblk_send_later(&again);
-	flush_work(&q->timeout_work);
 	/* pvblk_reset() has taken bus mastering from a device that was gone for a moment. */
 	there &= pvblk_take_down(dev);
 	err = there ? pvblk_start_anew(dev) : -ENODEV;
@@ -110,6 +122,7 @@ static void pvblk_restart(struct pvblk_dev *dev)
 		dev_err(&dev->vdev->dev, "the device cannot be restarted: error %d\n", err);
 		WRITE_ONCE(dev->dead, true);
 	}
+	pvblk_enable_timeouts(q);
 	blk_mq_unquiesce_queue(q);
 	blk_mq_kick_requeue_list(q);
 }
