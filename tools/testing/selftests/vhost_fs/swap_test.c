@@ -16,118 +16,12 @@
 #include <unistd.h>
 
 #include "fsrig.h"
-
-#define ROOT	FUSE_ROOT_ID
-#define CAP	4	/* nodes that may be live */
-#define FILLERS	40
+#include "swapped.h"
 
 /* swap_ext4_test.c and swap_xfs_test.c have the same tests for others. */
 #ifndef FS_KIND
 #define FS_KIND	"tmpfs"
 #endif
-
-/* tmpfs never drops a name, so each comes back wherever it was moved to. */
-static bool drops_names(void)
-{
-	return strcmp(FS_KIND, "tmpfs");
-}
-
-static struct fs *begin_with(u32 flags, u32 max_dentries)
-{
-	struct vhost_fs_export export = { .flags = flags, .max_dentries = max_dentries };
-	static struct fs f;
-	char name[16];
-	unsigned int i;
-
-	fs_make_dir(&f, FS_KIND);
-	EXPECT(!mount(NULL, "/tmp/vhost_fs", NULL, MS_PRIVATE, NULL));
-	for (i = 0; i < FILLERS; i++) {
-		snprintf(name, sizeof(name), "filler%u", i);
-		fs_host_write(&f, name, "", 0);
-	}
-	fs_open(&f, &export);
-	return &f;
-}
-
-static struct fs *begin(void)
-{
-	return begin_with(0, CAP);
-}
-
-static void end(struct fs *f)
-{
-	fs_close(f);
-}
-
-/* The host forgets what nothing pins. */
-static void host_drops(void)
-{
-	unsigned int i;
-	int fd;
-
-	sync();
-	for (i = 0; i < 2; i++) {
-		fd = open("/proc/sys/vm/drop_caches", O_WRONLY);
-		EXPECT(fd >= 0);
-		EXPECT_EQ(write(fd, "3", 1), 1);
-		close(fd);
-	}
-}
-
-/* Now no node is live but fillers; they are forgotten again. */
-static void swap_all(struct fs *f)
-{
-	struct vhost_fs_info info;
-	struct fuse_entry_out e;
-	u64 filler[FILLERS];
-	char name[16];
-	unsigned int i;
-
-	for (i = 0; i < FILLERS; i++) {
-		snprintf(name, sizeof(name), "filler%u", i);
-		EXPECT_EQ(fs_lookup(f, ROOT, name, &e), 0);
-		filler[i] = e.nodeid;
-	}
-	fs_info(f, &info);
-	EXPECT(info.dentries <= CAP);
-	for (i = 0; i < FILLERS; i++)
-		fs_forget(f, filler[i], 1);
-	fs_info(f, &info);
-	EXPECT_EQ(info.dentries, 0);
-}
-
-static u64 came_back(struct fs *f)
-{
-	struct vhost_fs_info info;
-
-	fs_info(f, &info);
-	return info.swapped_in;
-}
-
-/* 0, and it is @text, or the error. */
-static int reads(struct fs *f, u64 node, const char *text)
-{
-	char buf[64] = "";
-	u64 fh;
-	int r = fs_open_node(f, node, O_RDONLY, &fh);
-
-	if (r)
-		return r;
-	EXPECT_EQ(fs_read(f, node, fh, 0, sizeof(buf), buf), (int)strlen(text));
-	EXPECT(!strcmp(buf, text));
-	EXPECT_EQ(fs_release(f, node, fh), 0);
-	return 0;
-}
-
-static void host_file(struct fs *f, const char *name)
-{
-	fs_host_write(f, name, name, strlen(name));
-}
-
-static void host_move(struct fs *f, const char *from, const char *to)
-{
-	EXPECT(!rename(fs_path(f, from), fs_path(f, to)));
-}
 
 static void more_files_than_the_cap_are_served(void)
 {
@@ -861,5 +755,6 @@ static const struct ktap_test tests[] = {
 
 int main(int argc, char **argv)
 {
+	swap_kind = FS_KIND;
 	return ktap_main(argc, argv, tests, KTAP_COUNT(tests), fs_cleanup);
 }
