@@ -245,4 +245,5 @@ void vhfs_export_info(struct vhfs_export *ex, struct vhost_fs_info *info)
 	info->dentries = vhfs_nr_live(ex);
 	info->swapped_out = READ_ONCE(ex->table.swapped_out);
 	info->swapped_in = READ_ONCE(ex->table.swapped_in);
+	info->searches = atomic64_read(&ex->searches);
 }

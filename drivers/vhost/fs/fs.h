@@ -8,8 +8,8 @@
  * its concern: init.c, lookup.c, create.c, rename.c, attr.c, file.c, io.c, direct.c,
  * dir.c, xattr.c, lock.c -> ring.c (the answer).  export.c is what is served, mount.c the
  * file systems mounted beneath it, node.c the nodes a guest knows, swap.c those of them that
- * pin nothing, handle.c what it has open, cred.c whose rights act; main.c is the character
- * device.
+ * pin nothing, reach.c their way back, handle.c what it has open, cred.c whose rights act;
+ * main.c is the character device.
  *
  * Confinement.  Operations see dentries and inodes, never paths.  A node comes
  * from a lookup of one component in a directory that is a node; the mount of the
@@ -276,6 +276,27 @@ struct vhfs_fid_key {
 	u32 raw[VHFS_FID_WORDS];
 };
 
+struct vhfs_text {
+	u8 len;
+	char text[NAME_MAX + 1];
+};
+
+/*
+ * struct vhfs_way - where a swapped node was last seen
+ * @key: its inode
+ * @dir: the directory
+ * @name: in it
+ * @is_dir: it is a directory itself
+ * @lost: a search for it has failed
+ */
+struct vhfs_way {
+	struct vhfs_fid_key key;
+	struct vhfs_fid_key dir;
+	struct vhfs_text name;
+	bool is_dir;
+	bool lost;
+};
+
 /*
  * struct vhfs_node - an inode that the guest knows, live or swapped: see swap.c
  * @id: never used again in the life of the export
@@ -383,6 +404,7 @@ struct vhfs_session {
  * @swaps: nodes are swapped, because max_dentries was given
  * @swapper: swaps nodes beyond max_dentries; @memcg: the owner's, for its memory
  * @refused: requests that failed for a limit
+ * @searches: directories that were searched for a swapped node
  */
 struct vhfs_export {
 	struct path root;
@@ -406,6 +428,7 @@ struct vhfs_export {
 	struct llist_head reap_nodes;
 	struct llist_head reap_handles;
 	atomic64_t refused;
+	atomic64_t searches;
 	atomic64_t sessions;
 };
 
@@ -540,6 +563,7 @@ void vhfs_swapper(struct work_struct *work);
 int vhfs_make_room(struct vhfs_req *req);
 int vhfs_swap_in(struct vhfs_node *node, struct dentry *dentry);
 int vhfs_bring_back(struct vhfs_req *req, struct vhfs_node *node);
+bool vhfs_copy_way(struct vhfs_node *node, struct vhfs_way *way);
 void vhfs_name_inode(struct vhfs_fid_key *key, const struct vhfs_place *at);
 bool vhfs_is_swapped(struct vhfs_table *table, const struct vhfs_fid_key *key);
 struct vhfs_node *vhfs_find_swapped_get(struct vhfs_table *table, const struct vhfs_fid_key *key);
@@ -547,6 +571,10 @@ void vhfs_fid_remove(struct vhfs_table *table, struct vhfs_node *node);
 void vhfs_fid_free(struct vhfs_node *node);
 int vhfs_swap_init(struct vhfs_table *table);
 void vhfs_swap_destroy(struct vhfs_table *table);
+
+/* reach.c */
+bool vhfs_encode(struct vhfs_fid_key *key, struct vhfs_mount *mount, struct inode *inode);
+struct dentry *vhfs_reach(struct vhfs_node *node, bool *lost);
 
 /* Room for one more live node; see vhfs_make_room(). */
 static inline int vhfs_find_room(struct vhfs_req *req)

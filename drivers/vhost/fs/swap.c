@@ -26,14 +26,11 @@
  *   it back all the same, and then no table has it.
  *
  * Coming back.  A file handle leads to an inode wherever that is, and a guest must reach nothing
- * outside of its directory.  So the file system is asked for a dentry that is connected, still
- * there, and beneath the root of the node's mount (vhfs_is_beneath()).  A directory has one
- * dentry, which is connected first.  Of a file any name will do that the dcache has beneath the
- * root.  If it has none, the directory that the file was last seen in is found, which the handle
- * names, too, and is searched for the file.  If that finds none, the node is ESTALE: the file may
- * exist, outside of the root, or under a name that the host has not looked up since it was moved.
- * A guest that looks that name up has its node back.  vhfs_node_check() comes after this, as for
- * any node, so a rename in between is no way out.
+ * outside of its directory.  So a node comes back only with a dentry that is connected, still
+ * there, and beneath the root of the node's mount; reach.c finds one.  If it finds none, the node
+ * is ESTALE: the file may exist, outside of the root, or under a name that the host has not looked
+ * up since it was moved.  A guest that looks that name up has its node back.  vhfs_node_check()
+ * comes after this, as for any node, so a rename in between is no way out.
  *
  * A guest gives no file handles and gets none.
  */
@@ -49,12 +46,14 @@
 #define VHFS_SWAP_BATCH	32
 
 /*
- * struct vhfs_fid - a file handle, and what it stands for
+ * struct vhfs_fid - a file handle, and where its inode was last seen
  * @node: has it as node->fid
  * @type: @words: of the file handle that is the key: it names the inode alone
- * @open_type: @open_words: of the one that is decoded: it names a file's directory, too; 0 words:
- *	the same as the key
- * @raw: both, one behind the other
+ * @dir_type: @dir_words: of that of the directory
+ * @name_len: of the name there
+ * @is_dir: the inode is a directory
+ * @lost: a search for it has failed; under node->lock
+ * @raw: both handles and the name, one behind the other
  */
 struct vhfs_fid {
 	struct rhash_head hash;
@@ -62,8 +61,11 @@ struct vhfs_fid {
 	struct rcu_head rcu;
 	u8 type;
 	u8 words;
-	u8 open_type;
-	u8 open_words;
+	u8 dir_type;
+	u8 dir_words;
+	u8 name_len;
+	bool is_dir;
+	bool lost;
 	u32 raw[];
 };
 
@@ -120,78 +122,73 @@ bool vhfs_can_swap(const struct vhfs_export *ex, const struct vfsmount *mnt)
 
 	if (!ex->swaps)
 		return false;
-	/* The search of a directory changes access times, unless it is by the read-only clone. */
-	if (vhfs_read_only(ex) && mnt != ex->root.mnt)
-		return false;
 	if (!exportfs_can_decode_fh(op) || !op->get_parent)
 		return false;
 	switch (sb->s_magic) {
+	/* It drops no inode, and so no name: nothing is gained, and nothing lost. */
 	case TMPFS_MAGIC:
-		/* It drops no inode, and so no name. */
-		return true;
 	case EXT4_SUPER_MAGIC:
 	case XFS_SUPER_MAGIC:
 	case F2FS_SUPER_MAGIC:
-		return op->fh_to_parent;
+		return true;
 	default:
 		return false;
 	}
 }
 
-/* @dir: to be named as well, or NULL */
-static bool vhfs_encode(struct vhfs_fid_key *key, struct vhfs_mount *mount, struct inode *inode,
-			struct inode *dir)
+/* A rename in between gives a place that nothing is at.  It costs the node a search. */
+static bool vhfs_encode_place(struct vhfs_fid_key *dir, struct name_snapshot *name,
+			      struct vhfs_mount *mount, struct dentry *dentry)
 {
-	int words = VHFS_FID_WORDS;
-	int type = exportfs_encode_inode_fh(inode, (struct fid *)key->raw, &words, dir,
-					    dir ? EXPORT_FH_CONNECTABLE : 0);
+	struct dentry *parent = dget_parent(dentry);
+	bool r = vhfs_encode(dir, mount, d_inode(parent));
 
-	key->mount = mount;
-	key->known = true;
-	key->type = FILEID_ROOT;
-	key->words = 0;
-	if (type <= FILEID_ROOT || type >= FILEID_INVALID || words <= 0 || words > VHFS_FID_WORDS)
-		return false;
-	key->type = type;
-	key->words = words;
-	return true;
-}
-
-static bool vhfs_encode_place(struct vhfs_fid_key *key, struct vhfs_mount *mount,
-			      struct dentry *dentry)
-{
-	struct dentry *dir;
-	bool r;
-
-	key->type = FILEID_ROOT;
-	key->words = 0;
-	if (d_is_dir(dentry) || !mount->mnt->mnt_sb->s_export_op->fh_to_parent)
-		return true;
-	dir = dget_parent(dentry);
-	r = vhfs_encode(key, mount, d_inode(dentry), d_inode(dir));
-	dput(dir);
+	dput(parent);
+	if (r)
+		take_dentry_name_snapshot(name, dentry);
 	return r;
 }
 
-/* The file handle of a live node that the caller holds. */
-static struct vhfs_fid *vhfs_fid_new(struct vhfs_node *node, struct vhfs_fid_key *key)
+static struct vhfs_fid *vhfs_fid_alloc(const struct vhfs_fid_key *key,
+				       const struct vhfs_fid_key *dir, const struct qstr *name)
 {
-	struct vhfs_fid_key place;
+	u32 words = key->words + dir->words;
 	struct vhfs_fid *fid;
 
-	if (!vhfs_encode(key, node->mount, node->inode, NULL) ||
-	    !vhfs_encode_place(&place, node->mount, node->dentry))
+	/* Nothing fails if this does, so it is not worth the owner's last memory. */
+	fid = kmalloc(struct_size(fid, raw, words) + name->len,
+		      GFP_KERNEL_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN);
+	if (!fid)
+		return NULL;
+	fid->type = key->type;
+	fid->words = key->words;
+	fid->dir_type = dir->type;
+	fid->dir_words = dir->words;
+	fid->name_len = name->len;
+	fid->lost = false;
+	memcpy(fid->raw, key->raw, key->words * sizeof(u32));
+	memcpy(fid->raw + key->words, dir->raw, dir->words * sizeof(u32));
+	memcpy(fid->raw + words, name->name, name->len);
+	return fid;
+}
+
+/* Of @dentry, which the caller holds, a name of the inode of @node. */
+static struct vhfs_fid *vhfs_fid_new(struct vhfs_node *node, struct dentry *dentry,
+				     struct vhfs_fid_key *key)
+{
+	struct name_snapshot name;
+	struct vhfs_fid_key dir;
+	struct vhfs_fid *fid;
+
+	if (!vhfs_encode(key, node->mount, d_inode(dentry)) ||
+	    !vhfs_encode_place(&dir, &name, node->mount, dentry))
 		return ERR_PTR(-EOPNOTSUPP);
-	fid = kmalloc(struct_size(fid, raw, key->words + place.words), GFP_KERNEL_ACCOUNT);
+	fid = vhfs_fid_alloc(key, &dir, &name.name);
+	release_dentry_name_snapshot(&name);
 	if (!fid)
 		return ERR_PTR(-ENOMEM);
 	fid->node = node;
-	fid->type = key->type;
-	fid->words = key->words;
-	fid->open_type = place.type;
-	fid->open_words = place.words;
-	memcpy(fid->raw, key->raw, key->words * sizeof(u32));
-	memcpy(fid->raw + key->words, place.raw, place.words * sizeof(u32));
+	fid->is_dir = d_is_dir(dentry);
 	return fid;
 }
 
@@ -240,7 +237,7 @@ static int vhfs_swap_out(struct vhfs_node *node)
 
 	if (vhfs_is_removed(node))
 		return vhfs_keep(table, node);
-	fid = vhfs_fid_new(node, &key);
+	fid = vhfs_fid_new(node, node->dentry, &key);
 	if (fid == ERR_PTR(-EOPNOTSUPP))
 		return vhfs_keep(table, node);
 	if (IS_ERR(fid))
@@ -413,58 +410,46 @@ int vhfs_swap_in(struct vhfs_node *node, struct dentry *dentry)
 	return r;
 }
 
-/* exportfs asks this of each dentry it finds.  One that is not connected is beneath nothing. */
-static int vhfs_is_beneath(void *context, struct dentry *dentry)
-{
-	const struct vhfs_mount *mount = context;
-
-	return !d_unhashed(dentry) && is_subdir(dentry, mount->mnt->mnt_root);
-}
-
-/* Copies for a context that sleeps: a request that is faster frees node->fid. */
-static bool vhfs_copy_fid(struct vhfs_node *node, struct vhfs_fid_key *key,
-			  struct vhfs_fid_key *place)
+/**
+ * vhfs_copy_way - where a swapped node was last seen
+ * @node: held
+ * @way: to be filled
+ *
+ * Returns false if it is live.  It is a copy because the caller sleeps, and a request that is
+ * faster frees node->fid.
+ */
+bool vhfs_copy_way(struct vhfs_node *node, struct vhfs_way *way)
 {
 	const struct vhfs_fid *fid;
 
 	spin_lock(&node->lock);
 	fid = node->fid;
 	if (fid) {
-		key->mount = node->mount;
-		key->known = true;
-		key->type = fid->type;
-		key->words = fid->words;
-		memcpy(key->raw, fid->raw, fid->words * sizeof(u32));
-		*place = *key;
-	}
-	if (fid && fid->open_words) {
-		place->type = fid->open_type;
-		place->words = fid->open_words;
-		memcpy(place->raw, fid->raw + fid->words, fid->open_words * sizeof(u32));
+		const u32 *dir = fid->raw + fid->words;
+
+		way->key = (struct vhfs_fid_key){ .mount = node->mount, .known = true,
+						  .type = fid->type, .words = fid->words };
+		way->dir = (struct vhfs_fid_key){ .mount = node->mount, .known = true,
+						  .type = fid->dir_type, .words = fid->dir_words };
+		way->is_dir = fid->is_dir;
+		way->lost = fid->lost;
+		way->name.len = fid->name_len;
+		memcpy(way->key.raw, fid->raw, fid->words * sizeof(u32));
+		memcpy(way->dir.raw, dir, fid->dir_words * sizeof(u32));
+		memcpy(way->name.text, dir + fid->dir_words, fid->name_len);
+		way->name.text[fid->name_len] = '\0';
 	}
 	spin_unlock(&node->lock);
 	return fid;
 }
 
-/* Some file systems take a generation of 0 for any. */
-static bool vhfs_is_named(const struct vhfs_fid_key *key, struct inode *inode)
+/* If it was live meanwhile, and is swapped again, that costs it a search that it would have. */
+static void vhfs_fid_lose(struct vhfs_node *node)
 {
-	struct vhfs_fid_key now;
-
-	return vhfs_encode(&now, key->mount, inode, NULL) && now.type == key->type &&
-	       now.words == key->words && !memcmp(now.raw, key->raw, key->words * sizeof(u32));
-}
-
-static struct dentry *vhfs_decode_fid(const struct vhfs_fid_key *key, struct vhfs_fid_key *place)
-{
-	struct dentry *dentry;
-
-	dentry = exportfs_decode_fh(key->mount->mnt, (struct fid *)place->raw, place->words,
-				    place->type, vhfs_is_beneath, key->mount);
-	if (IS_ERR(dentry) || vhfs_is_named(key, d_inode(dentry)))
-		return dentry;
-	dput(dentry);
-	return ERR_PTR(-ESTALE);
+	spin_lock(&node->lock);
+	if (node->fid)
+		node->fid->lost = true;
+	spin_unlock(&node->lock);
 }
 
 /**
@@ -472,23 +457,24 @@ static struct dentry *vhfs_decode_fid(const struct vhfs_fid_key *key, struct vhf
  * @req: that does, and has done nothing yet
  * @node: held
  *
- * In a worker only, and with the worker's rights: the guest was told of the node when it was
- * allowed to be, and the search of a directory may take long.
+ * In a worker only: it may wait for the disk.
  */
 int vhfs_bring_back(struct vhfs_req *req, struct vhfs_node *node)
 {
-	struct vhfs_fid_key key, place;
 	struct dentry *dentry;
+	bool lost = false;
 	int r;
 
 	if (!req->may_sleep || req->hot)
 		return VHFS_PUNT;
 	r = vhfs_find_room(req);
-	if (r || !vhfs_copy_fid(node, &key, &place))
+	if (r)
 		return r;
-	dentry = vhfs_decode_fid(&key, &place);
-	if (IS_ERR(dentry))
-		return PTR_ERR(dentry);
+	dentry = vhfs_reach(node, &lost);
+	if (lost)
+		vhfs_fid_lose(node);
+	if (IS_ERR_OR_NULL(dentry))
+		return PTR_ERR_OR_ZERO(dentry);
 	r = vhfs_swap_in(node, dentry);
 	dput(dentry);
 	return r;
@@ -533,7 +519,7 @@ void vhfs_name_inode(struct vhfs_fid_key *key, const struct vhfs_place *at)
 	key->known = false;
 	key->words = 0;
 	if (READ_ONCE(at->mount->ex->table.nr_swapped) && at->mount->can_swap)
-		vhfs_encode(key, at->mount, d_inode(at->dentry), NULL);
+		vhfs_encode(key, at->mount, d_inode(at->dentry));
 }
 
 /**

@@ -116,6 +116,7 @@ struct vhost_fs_export {
  * @dentries: nodes that pin an inode, of @nodes; @max_dentries is the limit
  * @swapped_out: how often a node's inode was swapped for a file handle
  * @swapped_in: and how often it came back
+ * @searches: how often a directory was searched for one that was not where it had been
  */
 struct vhost_fs_info {
 	__u32	size;
@@ -138,6 +139,7 @@ struct vhost_fs_info {
 	__u64	dentries;
 	__u64	swapped_out;
 	__u64	swapped_in;
+	__u64	searches;
 };
 
 #define VHOST_FS_SET_EXPORT	_IOW(VHOST_FS_IOC, 0xC0, struct vhost_fs_export)

@@ -249,6 +249,7 @@ pub struct FsInfo {
     pub dentries: u64,
     pub swapped_out: u64,
     pub swapped_in: u64,
+    pub searches: u64,
 }
 
 // A size that drifts from the header's would change the ioctl's number.
@@ -259,7 +260,7 @@ const _: () = assert!(size_of::<BlkVring>() == 24);
 const _: () = assert!(size_of::<BlkStats>() == 416);
 const _: () = assert!(size_of::<PollStats>() == 120);
 const _: () = assert!(size_of::<FsExport>() == 48);
-const _: () = assert!(size_of::<FsInfo>() == 120);
+const _: () = assert!(size_of::<FsInfo>() == 128);
 const _: () = assert!(size_of::<ServeStats>() == 320);
 
 /// The request numbers.

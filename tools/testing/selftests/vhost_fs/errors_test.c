@@ -29,14 +29,18 @@
 static u8 data[1 << 20];
 
 /* The exported directory is on a disk whose blocks can be made bad. */
+static void make_disk(struct fs *f, const char *features)
+{
+	const char *disk = nullb_create(&(struct nullb){ .name = DISK });
+
+	EXPECT(!run_command("mkfs.ext4 -q -b %u -O %s %s", BLOCK, features, disk));
+	EXPECT(!mount(disk, f->dir, "ext4", 0, NULL));
+}
+
 static void begin_on_disk(struct fs *f)
 {
-	const char *disk;
-
 	fs_make_dir(f, "tmpfs");
-	disk = nullb_create(&(struct nullb){ .name = DISK });
-	EXPECT(!run_command("mkfs.ext4 -q -b %u %s", BLOCK, disk));
-	EXPECT(!mount(disk, f->dir, "ext4", 0, NULL));
+	make_disk(f, "has_journal");
 	fs_open(f, NULL);
 }
 
@@ -255,12 +259,51 @@ static void cleanup(void)
 	backend_cleanup();
 }
 
+/* The guest would believe that the file is gone. */
+static void a_disk_that_cannot_be_read_is_no_stale_node(void)
+{
+	struct vhost_fs_export export = { .max_dentries = 4 };
+	struct vhost_fs_info info;
+	char name[16];
+	unsigned int i;
+	struct fs f;
+	u64 node;
+
+	fs_make_dir(&f, "tmpfs");
+	/* A journal keeps in memory what it has not written to its place yet. */
+	make_disk(&f, "^has_journal");
+	EXPECT(!mkdir(fs_path(&f, "d"), 0755));
+	fs_host_write(&f, "d/file", "", 0);
+	for (i = 0; i < 40; i++) {
+		snprintf(name, sizeof(name), "filler%u", i);
+		fs_host_write(&f, name, "", 0);
+	}
+	fs_open(&f, &export);
+	node = fs_node(&f, "d/file");
+	for (i = 0; i < 40; i++) {
+		snprintf(name, sizeof(name), "filler%u", i);
+		fs_node(&f, name);
+	}
+	fs_info(&f, &info);
+	EXPECT(info.swapped_out);
+	sync();
+	EXPECT(!run_command("echo 3 > /proc/sys/vm/drop_caches"));
+	EXPECT(!run_command("echo 3 > /proc/sys/vm/drop_caches"));
+	EXPECT_EQ(nullb_set(DISK, "badblocks", "+0-200000"), 0);
+	EXPECT_EQ(fs_getattr(&f, node, NULL), -EIO);
+	EXPECT_EQ(nullb_set(DISK, "badblocks", "-0-200000"), 0);
+	EXPECT_EQ(fs_getattr(&f, node, NULL), 0);
+	fs_close(&f);
+}
+
 static const struct ktap_test tests[] = {
 	{ "a_read_error_is_no_end_of_file", a_read_error_is_no_end_of_file },
 	{ "a_full_disk_fails_what_is_written_back", a_full_disk_fails_what_is_written_back },
 	{ "the_largest_file_fails_what_is_written_back",
 	  the_largest_file_fails_what_is_written_back },
 	{ "syncfs_tells_of_what_was_lost", syncfs_tells_of_what_was_lost },
+	{ "a_disk_that_cannot_be_read_is_no_stale_node",
+	  a_disk_that_cannot_be_read_is_no_stale_node },
 	{ "a_request_without_memory_fails", a_request_without_memory_fails },
 };
 

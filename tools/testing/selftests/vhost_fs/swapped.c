@@ -88,6 +88,14 @@ u64 came_back(struct fs *f)
 	return info.swapped_in;
 }
 
+u64 searches(struct fs *f)
+{
+	struct vhost_fs_info info;
+
+	fs_info(f, &info);
+	return info.searches;
+}
+
 /* 0, and it is @text, or the error. */
 int reads(struct fs *f, u64 node, const char *text)
 {

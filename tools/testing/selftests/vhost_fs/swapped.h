@@ -19,6 +19,7 @@ void end(struct fs *f);
 void host_drops(void);
 void swap_all(struct fs *f);
 u64 came_back(struct fs *f);
+u64 searches(struct fs *f);
 int reads(struct fs *f, u64 node, const char *text);
 void host_file(struct fs *f, const char *name);
 void host_move(struct fs *f, const char *from, const char *to);

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * How swapped nodes come back.  vhost_fs_info counts how many directories were searched for them.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fsrig.h"
+#include "swapped.h"
+
+/* A guest that asks again and again does not keep the workers at it. */
+static void search_for_what_is_gone(void)
+{
+	struct fs *f = begin();
+	unsigned int i, k;
+	u64 one, before;
+
+	EXPECT(!mkdir(fs_path(f, "d"), 0755));
+	host_file(f, "d/one");
+	EXPECT(!link(fs_path(f, "d/one"), fs_path(f, "../one")));
+	one = fs_node(f, "d/one");
+	for (k = 0; k < 3; k++) {
+		swap_all(f);
+		before = searches(f);
+		EXPECT(!unlink(fs_path(f, "d/one")));
+		for (i = 0; i < 5; i++) {
+			host_drops();
+			EXPECT_EQ(fs_getattr(f, one, NULL), -ESTALE);
+		}
+		EXPECT_EQ(searches(f), before + 1);
+		/* It is served once it is there again, and from then on searched for as others. */
+		EXPECT(!link(fs_path(f, "../one"), fs_path(f, "d/one")));
+		EXPECT_EQ(reads(f, one, "d/one"), 0);
+	}
+	/* This one has no name anywhere. */
+	swap_all(f);
+	before = searches(f);
+	EXPECT(!unlink(fs_path(f, "../one")));
+	EXPECT(!unlink(fs_path(f, "d/one")));
+	EXPECT_EQ(fs_getattr(f, one, NULL), -ESTALE);
+	EXPECT_EQ(searches(f), before);
+	end(f);
+}
+
+static void reach_what_is_at_its_place(void)
+{
+	struct fs *f = begin();
+	static const char *const names[] = { "a", "b", "c" };
+	u64 dir[4], one, before = searches(f);
+	unsigned int i;
+
+	EXPECT(!mkdir(fs_path(f, "a"), 0755));
+	EXPECT(!mkdir(fs_path(f, "a/b"), 0755));
+	EXPECT(!mkdir(fs_path(f, "a/b/c"), 0755));
+	host_file(f, "a/b/c/one");
+	dir[0] = ROOT;
+	for (i = 0; i < 3; i++)
+		dir[i + 1] = known_child(f, dir[i], names[i]);
+	one = known_child(f, dir[3], "one");
+	for (i = 0; i < 3; i++) {
+		swap_all(f);
+		host_drops();
+		EXPECT_EQ(reads(f, one, "a/b/c/one"), 0);
+		EXPECT_EQ(fs_getattr(f, dir[3], NULL), 0);
+	}
+	EXPECT_EQ(searches(f), before);
+	/* The way up is not known any more. */
+	swap_all(f);
+	fs_forget(f, dir[1], 1);
+	fs_forget(f, dir[2], 1);
+	host_drops();
+	EXPECT_EQ(reads(f, one, "a/b/c/one"), 0);
+	EXPECT_EQ(searches(f), before + (drops_names() ? 2 : 0));
+	end(f);
+}
+
+static void on_each(void (*test)(void))
+{
+	static const char *const kinds[] = { "tmpfs", "ext4", "xfs" };
+	unsigned int i;
+
+	for (i = 0; i < KTAP_COUNT(kinds); i++) {
+		swap_kind = kinds[i];
+		ktap_msg("on %s", swap_kind);
+		test();
+	}
+}
+
+static void what_is_gone_is_searched_for_once(void)
+{
+	on_each(search_for_what_is_gone);
+}
+
+static void what_is_at_its_place_is_not_searched_for(void)
+{
+	on_each(reach_what_is_at_its_place);
+}
+
+static const struct ktap_test tests[] = {
+	{ "what_is_gone_is_searched_for_once", what_is_gone_is_searched_for_once },
+	{ "what_is_at_its_place_is_not_searched_for",
+	  what_is_at_its_place_is_not_searched_for },
+};
+
+int main(int argc, char **argv)
+{
+	return ktap_main(argc, argv, tests, KTAP_COUNT(tests), fs_cleanup);
+}
