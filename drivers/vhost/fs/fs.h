@@ -563,6 +563,7 @@ void vhfs_swapper(struct work_struct *work);
 int vhfs_make_room(struct vhfs_req *req);
 int vhfs_swap_in(struct vhfs_node *node, struct dentry *dentry);
 int vhfs_bring_back(struct vhfs_req *req, struct vhfs_node *node);
+void vhfs_swap_moved(const struct vhfs_place *at);
 bool vhfs_copy_way(struct vhfs_node *node, struct vhfs_way *way);
 void vhfs_name_inode(struct vhfs_fid_key *key, const struct vhfs_place *at);
 bool vhfs_is_swapped(struct vhfs_table *table, const struct vhfs_fid_key *key);

@@ -116,6 +116,17 @@ static int vhfs_may_rename(struct vhfs_req *req, const struct renamedata *rd,
 	return 0;
 }
 
+/* The swapped nodes of what has moved. */
+static void vhfs_note_rename(struct vhfs_req *req, const struct renamedata *rd)
+{
+	const struct vhfs_place old = vhfs_place(req, rd->old_dentry);
+	const struct vhfs_place new = vhfs_place(req, rd->new_dentry);
+
+	vhfs_swap_moved(&old);
+	if (rd->flags & RENAME_EXCHANGE)
+		vhfs_swap_moved(&new);
+}
+
 static int vhfs_rename_locked(struct vhfs_req *req, struct dentry *new_dir,
 			      const struct dentry *trap, unsigned int flags,
 			      struct inode **delegated)
@@ -143,6 +154,8 @@ static int vhfs_rename_locked(struct vhfs_req *req, struct dentry *new_dir,
 		r = VHFS_PUNT;
 	if (!r)
 		r = vfs_rename(&rd);
+	if (!r)
+		vhfs_note_rename(req, &rd);
 	dput(rd.new_dentry);
 put:
 	dput(rd.old_dentry);

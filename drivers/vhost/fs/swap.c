@@ -543,6 +543,50 @@ struct vhfs_node *vhfs_find_swapped_get(struct vhfs_table *table, const struct v
 	return node;
 }
 
+/* Returns the one that is not the node's any more, or never was. */
+static struct vhfs_fid *vhfs_replace_fid(struct vhfs_table *table, struct vhfs_node *node,
+					 struct vhfs_fid *fid)
+{
+	struct vhfs_fid *old = fid;
+
+	spin_lock(&table->lock);
+	spin_lock(&node->lock);
+	/* Without lookups no table has it. */
+	if (node->fid && node->lookups &&
+	    !rhashtable_replace_fast(&table->by_fid, &node->fid->hash, &fid->hash, vhfs_by_fid)) {
+		old = node->fid;
+		node->fid = fid;
+	}
+	spin_unlock(&node->lock);
+	spin_unlock(&table->lock);
+	return old;
+}
+
+/**
+ * vhfs_swap_moved - if the node of an inode is swapped, it knows where the inode is now
+ * @at: a name of the inode, held by the caller
+ *
+ * The caller may hold locks of the VFS.
+ */
+void vhfs_swap_moved(const struct vhfs_place *at)
+{
+	struct vhfs_table *table = &at->mount->ex->table;
+	struct vhfs_fid_key key;
+	struct vhfs_node *node;
+	struct vhfs_fid *fid;
+
+	vhfs_name_inode(&key, at);
+	node = vhfs_find_swapped_get(table, &key);
+	if (!node)
+		return;
+	fid = vhfs_fid_new(node, at->dentry, &key);
+	if (!IS_ERR(fid)) {
+		fid = vhfs_replace_fid(table, node, fid);
+		kfree_rcu(fid, rcu);
+	}
+	vhfs_node_put(node, false);
+}
+
 /**
  * vhfs_fid_remove - a node is not found by its file handle any more
  * @table: its lock is held

@@ -78,6 +78,44 @@ static void reach_what_is_at_its_place(void)
 	end(f);
 }
 
+/* A directory as well as a file, and two that are exchanged. */
+static void rename_what_is_swapped(void)
+{
+	struct fs *f = begin();
+	u64 d, e, one, two, sub, in, before = searches(f);
+
+	EXPECT(!mkdir(fs_path(f, "d"), 0755));
+	EXPECT(!mkdir(fs_path(f, "e"), 0755));
+	EXPECT(!mkdir(fs_path(f, "d/sub"), 0755));
+	host_file(f, "d/one");
+	host_file(f, "d/two");
+	host_file(f, "d/sub/in");
+	d = fs_node(f, "d");
+	e = fs_node(f, "e");
+	one = fs_node(f, "d/one");
+	two = fs_node(f, "d/two");
+	sub = fs_node(f, "d/sub");
+	in = fs_node(f, "d/sub/in");
+	swap_all(f);
+	host_drops();
+	EXPECT_EQ(fs_rename(f, d, "one", e, "1", 0), 0);
+	EXPECT_EQ(fs_rename(f, d, "sub", e, "s", 0), 0);
+	swap_all(f);
+	host_drops();
+	EXPECT_EQ(reads(f, one, "d/one"), 0);
+	EXPECT_EQ(reads(f, in, "d/sub/in"), 0);
+	EXPECT_EQ(fs_getattr(f, sub, NULL), 0);
+	swap_all(f);
+	host_drops();
+	EXPECT_EQ(fs_rename(f, d, "two", e, "1", RENAME_EXCHANGE), 0);
+	swap_all(f);
+	host_drops();
+	EXPECT_EQ(reads(f, one, "d/one"), 0);
+	EXPECT_EQ(reads(f, two, "d/two"), 0);
+	EXPECT_EQ(searches(f), before);
+	end(f);
+}
+
 static void on_each(void (*test)(void))
 {
 	static const char *const kinds[] = { "tmpfs", "ext4", "xfs" };
@@ -100,10 +138,16 @@ static void what_is_at_its_place_is_not_searched_for(void)
 	on_each(reach_what_is_at_its_place);
 }
 
+static void renames_by_the_guest_need_no_search(void)
+{
+	on_each(rename_what_is_swapped);
+}
+
 static const struct ktap_test tests[] = {
 	{ "what_is_gone_is_searched_for_once", what_is_gone_is_searched_for_once },
 	{ "what_is_at_its_place_is_not_searched_for",
 	  what_is_at_its_place_is_not_searched_for },
+	{ "renames_by_the_guest_need_no_search", renames_by_the_guest_need_no_search },
 };
 
 int main(int argc, char **argv)
