@@ -110,7 +110,7 @@ static int vhfs_do_mknod(struct vhfs_req *req, struct dentry *dentry)
 
 	if (d_is_positive(dentry))
 		return -EEXIST;
-	if (!vhfs_may_make(req->ex))
+	if (!vhfs_may_make(req))
 		return -ENFILE;
 	switch (mode & S_IFMT) {
 	case S_IFREG:
@@ -151,7 +151,7 @@ int vhfs_mkdir(struct vhfs_req *req)
 	struct dentry *dentry;
 	int umask, r;
 
-	if (!vhfs_may_make(req->ex))
+	if (!vhfs_may_make(req))
 		return -ENFILE;
 	dentry = vhfs_make_begin(req);
 	if (IS_ERR(dentry))
@@ -171,7 +171,7 @@ int vhfs_symlink(struct vhfs_req *req)
 	struct dentry *dentry;
 	int r;
 
-	if (!vhfs_may_make(req->ex))
+	if (!vhfs_may_make(req))
 		return -ENFILE;
 	dentry = vhfs_make_begin(req);
 	if (IS_ERR(dentry))
@@ -258,7 +258,7 @@ static int vhfs_make_file(struct vhfs_req *req, struct dentry *dentry,
 		return arg->flags & O_TRUNC &&
 		       vhfs_too_big(req, d_inode(dentry)) ? VHFS_PUNT : 0;
 	}
-	if (!vhfs_may_make(req->ex))
+	if (!vhfs_may_make(req))
 		return -ENFILE;
 	r = vhfs_umask_begin(req, arg->umask, &umask);
 	if (r)
@@ -420,7 +420,7 @@ int vhfs_tmpfile(struct vhfs_req *req)
 	if (!(arg->flags & O_ACCMODE) ||
 	    (arg->flags & O_ACCMODE) == O_ACCMODE)
 		return -EINVAL;
-	if (!vhfs_may_make(req->ex))
+	if (!vhfs_may_make(req))
 		return -ENFILE;
 	handle = vhfs_handle_new(req);
 	if (IS_ERR(handle))

@@ -57,7 +57,7 @@ static const struct vhfs_op vhfs_ops[] = {
 	OP(MKDIR,	mkdir,	MAKES | ROOM, IN(mkdir), OUT(entry), .names = NAME1),
 	OP(SYMLINK,	symlink, MAKES | ROOM, 0, OUT(entry),
 	   .names = { VHFS_NAME_ONE, VHFS_NAME_TARGET }),
-	OP(LINK,	link,	HOT | CHANGES | DIR | ROOM, IN(link), OUT(entry),
+	OP(LINK,	link,	HOT | CHANGES | DIR, IN(link), OUT(entry),
 	   .names = NAME1),
 	OP(CREATE,	create,	MAKES | ROOM, IN(create), OPENED, .names = NAME1),
 	/* Linux has "/" as the name of a file that has none. */
@@ -206,6 +206,18 @@ static int vhfs_run_as(struct vhfs_req *req)
 	return r;
 }
 
+/* Here, where no lock is held.  What the guest knows already needs no room: vhfs_may_make(). */
+static int vhfs_ask_for_room(struct vhfs_req *req)
+{
+	int r;
+
+	if (!(req->op->flags & VHFS_OP_ROOM))
+		return 0;
+	r = vhfs_find_room(req);
+	req->no_room = r == -ENFILE;
+	return req->no_room ? 0 : r;
+}
+
 /**
  * vhfs_run - carry out a request
  * @req: decoded
@@ -224,8 +236,8 @@ int vhfs_run(struct vhfs_req *req)
 	if (req->op->flags & VHFS_OP_CHANGES && vhfs_read_only(req->ex))
 		return -EROFS;
 	r = vhfs_check_node(req);
-	if (!r && req->op->flags & VHFS_OP_ROOM)
-		r = vhfs_find_room(req);
+	if (!r)
+		r = vhfs_ask_for_room(req);
 	if (r)
 		return r;
 	if (req->op->flags & VHFS_OP_PLAIN)

@@ -100,7 +100,7 @@ enum vhfs_name {
 #define VHFS_OP_PLAIN		BIT(11)	/* touches no file: needs no credentials */
 #define VHFS_OP_TAIL		BIT(12)	/* bytes of any kind follow its strings */
 #define VHFS_OP_HOT		BIT(13)	/* may sleep, and mostly does not */
-#define VHFS_OP_ROOM		BIT(14)	/* makes what the guest is told of */
+#define VHFS_OP_ROOM		BIT(14)	/* may make what the guest is told of */
 
 /**
  * struct vhfs_op - one line of the table of operations
@@ -151,6 +151,7 @@ struct vhfs_direct {
  * @group: the caller's supplementary group, or VHFS_NO_GROUP
  * @may_sleep: it is with a worker, or with the poller's thread after its round
  * @hot: the latter; see vserve_req_hot()
+ * @no_room: with VHFS_OP_ROOM: no more nodes may be live
  * @threadless: direct I/O that no thread waits for
  * @node: of in.nodeid
  * @reply: @reply_len: the fixed reply, or part of it
@@ -176,6 +177,7 @@ struct vhfs_req {
 	u8 name_len[2];
 	bool may_sleep;
 	bool hot;
+	bool no_room;
 	bool threadless;
 	bool known;
 	const void *tail;
@@ -533,7 +535,7 @@ bool vhfs_node_hold(struct vhfs_node *node);
 int vhfs_node_hash(struct vhfs_table *table, struct vhfs_node *node);
 void vhfs_node_unhash(struct vhfs_table *table, struct vhfs_node *node);
 void vhfs_node_closed(struct vhfs_node *node);
-bool vhfs_may_make(struct vhfs_export *ex);
+bool vhfs_may_make(struct vhfs_req *req);
 int vhfs_node_know(struct vhfs_req *req, const struct vhfs_place *at, u64 *id);
 int vhfs_node_again(struct vhfs_req *req, struct vhfs_node *node);
 void vhfs_node_unknow(struct vhfs_req *req, u64 id);

@@ -361,14 +361,16 @@ static bool vhfs_charge_node(struct vhfs_export *ex)
 
 /**
  * vhfs_may_make - is there room for a new node?
- * @ex: the export
+ * @req: that would make one, with VHFS_OP_ROOM
  *
  * Asked before something is made, so that nothing is left behind that the guest
  * cannot be told of.
  */
-bool vhfs_may_make(struct vhfs_export *ex)
+bool vhfs_may_make(struct vhfs_req *req)
 {
-	if (atomic_read(&ex->table.nr_nodes) < ex->cfg.max_nodes)
+	struct vhfs_export *ex = req->ex;
+
+	if (!req->no_room && atomic_read(&ex->table.nr_nodes) < ex->cfg.max_nodes)
 		return true;
 	atomic64_inc(&ex->refused);
 	return false;
@@ -406,18 +408,52 @@ static int vhfs_know_charged(struct vhfs_req *req, const struct vhfs_place *at,
 	return r;
 }
 
+/*
+ * No more nodes may be live.  The guest can be told of a swapped one all the same, and finds it
+ * where @at is when there is room again.  Not if it is about to be opened: that needs it live.
+ */
+static int vhfs_know_at_cap(struct vhfs_req *req, const struct vhfs_place *at,
+			    const struct vhfs_fid_key *key, u64 *id)
+{
+	struct vhfs_node *node = NULL;
+	int r = -ENFILE;
+
+	if (!(req->op->flags & VHFS_OP_ROOM))
+		node = vhfs_find_swapped_get(&req->ex->table, key);
+	if (!node) {
+		atomic64_inc(&req->ex->refused);
+		return r;
+	}
+	spin_lock(&node->lock);
+	r = node->lookups ? 0 : -EEXIST;
+	if (!r)
+		node->lookups++;
+	spin_unlock(&node->lock);
+	vhfs_swap_moved(at);
+	*id = node->id;
+	vhfs_node_put(node, !req->hot);
+	return r;
+}
+
+/* Operations that may make something have asked before. */
+static int vhfs_room_to_know(struct vhfs_req *req)
+{
+	if (req->op->flags & VHFS_OP_ROOM)
+		return req->no_room ? -ENFILE : 0;
+	return vhfs_find_room(req);
+}
+
 /* No live node is of the inode.  Returns -EEXIST if one is after all. */
 static int vhfs_know_more(struct vhfs_req *req, const struct vhfs_place *at, u64 *id)
 {
 	struct vhfs_fid_key key;
-	int r = 0;
+	int r = vhfs_room_to_know(req);
 
-	/* Operations that make something have asked before. */
-	if (!(req->op->flags & VHFS_OP_ROOM))
-		r = vhfs_find_room(req);
-	if (r)
+	if (r && r != -ENFILE)
 		return r;
 	vhfs_name_inode(&key, at);
+	if (r)
+		return vhfs_know_at_cap(req, at, &key, id);
 	r = vhfs_know_swapped(req, at, &key, id);
 	return r == -ENOENT ? vhfs_know_charged(req, at, &key, id) : r;
 }

@@ -341,7 +341,7 @@ void vhfs_swapper(struct work_struct *work)
  * vhfs_make_room - room for one more live node, where there may be none
  * @req: that wants it, and has done nothing yet
  *
- * A worker waits for the swapper if that has fallen behind.
+ * A worker waits for the swapper if that has fallen behind.  The caller counts a refusal.
  */
 int vhfs_make_room(struct vhfs_req *req)
 {
@@ -353,10 +353,7 @@ int vhfs_make_room(struct vhfs_req *req)
 	if (!req->may_sleep || req->hot)
 		return VHFS_PUNT;
 	flush_work(&ex->swapper);
-	if (!vhfs_is_full(ex))
-		return 0;
-	atomic64_inc(&ex->refused);
-	return -ENFILE;
+	return vhfs_is_full(ex) ? -ENFILE : 0;
 }
 
 /* Under both locks.  @old: of the node, for the caller to free. */
@@ -468,6 +465,8 @@ int vhfs_bring_back(struct vhfs_req *req, struct vhfs_node *node)
 	if (!req->may_sleep || req->hot)
 		return VHFS_PUNT;
 	r = vhfs_find_room(req);
+	if (r == -ENFILE)
+		atomic64_inc(&req->ex->refused);
 	if (r)
 		return r;
 	dentry = vhfs_reach(node, &lost);

@@ -362,14 +362,42 @@ static void what_is_open_is_not_swapped(void)
 	end(f);
 }
 
+/* @live: filler1, @swapped: known */
+static void what_is_known_needs_no_room(struct fs *f, u64 live, u64 swapped)
+{
+	struct fuse_link_in link = { .oldnodeid = live };
+	struct vhost_fs_info info;
+	struct fuse_entry_out e;
+	u64 fh, before;
+
+	fs_info(f, &info);
+	before = info.refused;
+	EXPECT_EQ(known_child(f, ROOT, "filler1"), live);
+	EXPECT_EQ(fs_create(f, ROOT, "filler1", O_RDWR, 0600, &e, &fh), 0);
+	EXPECT_EQ(e.nodeid, live);
+	EXPECT_EQ(fs_release(f, live, fh), 0);
+	EXPECT_EQ(fs_call_name(f, FUSE_LINK, ROOT, &link, sizeof(link), "link", NULL,
+			       sizeof(e)), 0);
+	EXPECT_EQ(known_child(f, ROOT, "known"), swapped);
+	fs_info(f, &info);
+	EXPECT_EQ(info.refused, before);
+	EXPECT_EQ(info.dentries, CAP);
+	/* This is another matter. */
+	EXPECT_EQ(fs_create(f, ROOT, "known", O_RDWR, 0600, NULL, NULL), -ENFILE);
+	EXPECT_EQ(fs_getattr(f, swapped, NULL), -ENFILE);
+}
+
 static void no_room_is_enfile_and_leaves_nothing_behind(void)
 {
 	struct fs *f = begin();
 	struct vhost_fs_info info;
-	u64 node[CAP], fh[CAP];
+	u64 node[CAP], fh[CAP], known;
 	char name[16];
 	unsigned int i;
 
+	host_file(f, "known");
+	known = fs_node(f, "known");
+	swap_all(f);
 	for (i = 0; i < CAP; i++) {
 		snprintf(name, sizeof(name), "filler%u", i);
 		node[i] = fs_node(f, name);
@@ -383,11 +411,13 @@ static void no_room_is_enfile_and_leaves_nothing_behind(void)
 	fs_info(f, &info);
 	EXPECT_EQ(info.refused, 3);
 	EXPECT_EQ(info.dentries, CAP);
-	/* What the guest knows is served. */
-	EXPECT_EQ(fs_lookup(f, ROOT, "filler1", NULL), 0);
+	what_is_known_needs_no_room(f, node[1], known);
 	EXPECT_EQ(fs_release(f, node[0], fh[0]), 0);
 	EXPECT_EQ(reads(f, fs_node(f, "one"), "one"), 0);
 	EXPECT_EQ(fs_mkdir(f, ROOT, "new", 0755, NULL), 0);
+	/* It was counted. */
+	fs_forget(f, known, 1);
+	EXPECT_EQ(reads(f, known, "known"), 0);
 	end(f);
 }
 
