@@ -126,6 +126,7 @@ static void vhfs_init_fields(struct vhfs_export *ex,
 	init_llist_head(&ex->reap_handles);
 	INIT_WORK(&ex->reaper, vhfs_reap);
 	INIT_WORK(&ex->swapper, vhfs_swapper);
+	ex->vain_until = jiffies;
 	ex->memcg = get_mem_cgroup_from_mm(current->mm);
 	ex->user_ns = get_user_ns(current_user_ns());
 	ex->pid = current->tgid;

@@ -46,6 +46,7 @@
 #include <linux/fs.h>
 #include <linux/fuse.h>
 #include <linux/hashtable.h>
+#include <linux/jiffies.h>
 #include <linux/llist.h>
 #include <linux/magic.h>
 #include <linux/mount.h>
@@ -305,7 +306,7 @@ struct vhfs_way {
  * @inode: @mount: the key: all names of an inode in one mount are one node; no inode: swapped
  * @used: since the swapper came by
  * @dentry: one of its names, or the one it had; NULL: swapped
- * @live: in table->live, unless it stays live for good
+ * @live: in table->settled or ->fresh, unless it stays live for good; @settled: in the former
  * @fid: of a swapped node
  * @lookups: how often the guest was told; the guest's FORGETs count down
  * @refs: requests, open files, and one for the table while @lookups is not 0
@@ -320,6 +321,7 @@ struct vhfs_node {
 	spinlock_t lock;		/* dentry, inode, fid, lookups, refs, opens, used */
 	u32 opens : 31;
 	bool used : 1;
+	bool settled;			/* table->lock */
 	struct dentry *dentry;
 	struct list_head live;
 	struct vhfs_fid *fid;
@@ -364,7 +366,8 @@ struct vhfs_locks;
  *	add to a later one
  * @by_inode: live nodes
  * @by_fid: swapped nodes, @nr_swapped
- * @live: live nodes that can be swapped; the swapper comes to the first one next
+ * @settled: @nr_settled: live nodes that can be swapped, and @fresh: those that go before them;
+ *	the swapper comes to the first ones next; @nr_listed: both
  * @swapped_out: @swapped_in: how often
  */
 struct vhfs_table {
@@ -373,7 +376,10 @@ struct vhfs_table {
 	struct xarray nodes;
 	struct rhashtable by_inode;
 	struct rhashtable by_fid;
-	struct list_head live;
+	struct list_head settled;
+	struct list_head fresh;
+	u32 nr_settled;
+	u32 nr_listed;
 	int nr_swapped;
 	u64 swapped_out;
 	u64 swapped_in;
@@ -405,6 +411,7 @@ struct vhfs_session {
  * @reap_nodes: @reap_handles: @reaper: let go of by the poller
  * @swaps: nodes are swapped, because max_dentries was given
  * @swapper: swaps nodes beyond max_dentries; @memcg: the owner's, for its memory
+ * @vain_until: no node could be swapped, and none can until then, unless a file is closed
  * @refused: requests that failed for a limit
  * @searches: directories that were searched for a swapped node
  */
@@ -425,6 +432,7 @@ struct vhfs_export {
 	struct workqueue_struct *wq;
 	struct work_struct reaper;
 	struct work_struct swapper;
+	unsigned long vain_until;
 	bool swaps;
 	struct mem_cgroup *memcg;
 	struct llist_head reap_nodes;
@@ -560,9 +568,16 @@ static inline bool vhfs_is_live(const struct vhfs_node *node)
 	return smp_load_acquire(&node->dentry);
 }
 
+static inline bool vhfs_in_vain(const struct vhfs_export *ex)
+{
+	return time_before(jiffies, READ_ONCE(ex->vain_until));
+}
+
 bool vhfs_can_swap(const struct vhfs_export *ex, const struct vfsmount *mnt);
 void vhfs_swapper(struct work_struct *work);
 int vhfs_make_room(struct vhfs_req *req);
+void vhfs_swap_list(struct vhfs_table *table, struct vhfs_node *node);
+void vhfs_swap_unlist(struct vhfs_table *table, struct vhfs_node *node);
 int vhfs_swap_in(struct vhfs_node *node, struct dentry *dentry);
 int vhfs_bring_back(struct vhfs_req *req, struct vhfs_node *node);
 void vhfs_swap_moved(const struct vhfs_place *at);

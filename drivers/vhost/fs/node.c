@@ -80,6 +80,13 @@ void vhfs_node_put(struct vhfs_node *node, bool may_sleep)
 		queue_work(ex->wq, &ex->reaper);
 }
 
+/* Under node->lock.  Most often the bit is set, and other CPUs may keep what they have read. */
+static void vhfs_node_used(struct vhfs_node *node)
+{
+	if (!node->used)
+		node->used = true;
+}
+
 /**
  * vhfs_node_hold - hold a node that was found
  * @node: under RCU
@@ -95,7 +102,7 @@ bool vhfs_node_hold(struct vhfs_node *node)
 	there = node->lookups;
 	if (there)
 		node->refs++;
-	node->used = true;
+	vhfs_node_used(node);
 	spin_unlock(&node->lock);
 	return there;
 }
@@ -192,6 +199,9 @@ void vhfs_node_closed(struct vhfs_node *node)
 	spin_lock(&node->lock);
 	node->opens--;
 	spin_unlock(&node->lock);
+	/* It may be the one that the swapper has looked for. */
+	if (vhfs_in_vain(node->ex))
+		WRITE_ONCE(node->ex->vain_until, jiffies);
 	vhfs_node_put(node, true);
 }
 
@@ -223,7 +233,7 @@ static bool vhfs_count_lookup(struct vhfs_node *node, const struct inode *inode,
 
 	spin_lock(&node->lock);
 	there = node->lookups && node->inode == inode;
-	node->used = true;
+	vhfs_node_used(node);
 	if (there && !vhfs_is_root(node))
 		node->lookups++;
 	if (there && dentry && vhfs_better_name(node, dentry)) {
@@ -288,7 +298,7 @@ int vhfs_node_hash(struct vhfs_table *table, struct vhfs_node *node)
 
 	/* The root of a mount is there as long as the mount: no use to swap it. */
 	if (!r && node->mount->can_swap && !vhfs_is_mount_root(node->mount, node->dentry))
-		list_add_tail(&node->live, &table->live);
+		vhfs_swap_list(table, node);
 	return r;
 }
 
@@ -300,7 +310,7 @@ int vhfs_node_hash(struct vhfs_table *table, struct vhfs_node *node)
 void vhfs_node_unhash(struct vhfs_table *table, struct vhfs_node *node)
 {
 	rhashtable_remove_fast(&table->by_inode, &node->hash, vhfs_by_inode);
-	list_del_init(&node->live);
+	vhfs_swap_unlist(table, node);
 }
 
 /* Into both indices.  -EEXIST: another request has been faster. */

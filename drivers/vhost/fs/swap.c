@@ -4,9 +4,16 @@
  *
  * A dentry pins its inode.  A guest that walks a big tree and forgets nothing would pin all of
  * it in the host's memory, where no shrinker can take it back.  So once max_dentries nodes hold
- * one, a work, the swapper, goes round the nodes like the hand of a clock, and swaps those that
- * were not used since it last came by.  A request that names a swapped node brings the node
- * back, in a worker.  A request that finds a name of its inode brings it back by that name.
+ * one, a work, the swapper, swaps some of them.  A request that names a swapped node brings the
+ * node back, in a worker.  A request that finds a name of its inode brings it back by that name.
+ *
+ * Which ones.  A guest that goes round more files than the cap again and again would find each of
+ * them swapped, if the one went that was not used for the longest time.  So most live nodes are
+ * settled, up to a sixteenth below the cap.  A node that is live anew is fresh, and fresh nodes go
+ * in the order in which they came.  For each fresh one the swapper looks at one settled node,
+ * like the hand of a clock: if it was not used since the hand last came by, it goes instead, and
+ * the next node settles in its place.  So files that are used stay, and those that are used no
+ * more make room in two rounds of the hand.
  *
  * The rule.  A node is live, or it is swapped:
  *
@@ -42,8 +49,11 @@
 
 #include "fs.h"
 
-/* The swapper gives the lock back after it has looked at so many nodes. */
-#define VHFS_SWAP_BATCH	32
+/* The swapper gives the lock back after it has looked at so many pairs of nodes. */
+#define VHFS_SWAP_BATCH	8
+
+/* After it has found nothing to swap it does not begin again for so long. */
+#define VHFS_VAIN_TIME	(HZ / 10)
 
 /*
  * struct vhfs_fid - a file handle, and where its inode was last seen
@@ -218,11 +228,43 @@ static struct dentry *vhfs_make_swapped(struct vhfs_table *table, struct vhfs_no
 	return dentry;
 }
 
-/* It stays live, and the hand does not come by again. */
+static u32 vhfs_max_settled(const struct vhfs_export *ex)
+{
+	return ex->cfg.max_dentries - max(ex->cfg.max_dentries / 16, 1U);
+}
+
+/**
+ * vhfs_swap_list - the swapper may come by a node
+ * @table: its lock is held
+ * @node: live, and in no list
+ */
+void vhfs_swap_list(struct vhfs_table *table, struct vhfs_node *node)
+{
+	node->settled = table->nr_settled < vhfs_max_settled(node->ex);
+	table->nr_settled += node->settled;
+	WRITE_ONCE(table->nr_listed, table->nr_listed + 1);
+	list_add_tail(&node->live, node->settled ? &table->settled : &table->fresh);
+}
+
+/**
+ * vhfs_swap_unlist - the end of vhfs_swap_list(), if there was one
+ * @table: its lock is held
+ * @node: that is swapped, or goes, or stays live for good
+ */
+void vhfs_swap_unlist(struct vhfs_table *table, struct vhfs_node *node)
+{
+	if (list_empty(&node->live))
+		return;
+	list_del_init(&node->live);
+	table->nr_settled -= node->settled;
+	WRITE_ONCE(table->nr_listed, table->nr_listed - 1);
+}
+
+/* It stays live, and the swapper does not come by again. */
 static int vhfs_keep(struct vhfs_table *table, struct vhfs_node *node)
 {
 	spin_lock(&table->lock);
-	list_del_init(&node->live);
+	vhfs_swap_unlist(table, node);
 	spin_unlock(&table->lock);
 	return 0;
 }
@@ -242,6 +284,11 @@ static int vhfs_swap_out(struct vhfs_node *node)
 		return vhfs_keep(table, node);
 	if (IS_ERR(fid))
 		return PTR_ERR(fid);
+	/* It cannot be found again.  tmpfs hashes an inode when it is asked for the handle. */
+	if (inode_unhashed(node->inode)) {
+		kfree(fid);
+		return vhfs_keep(table, node);
+	}
 	spin_lock(&table->lock);
 	spin_lock(&node->lock);
 	/* The table's reference, and the swapper's. */
@@ -257,13 +304,13 @@ static int vhfs_swap_out(struct vhfs_node *node)
 	return 1;
 }
 
-/* Is the node cold?  Then the swapper holds it. */
-static bool vhfs_hold_cold(struct vhfs_node *node)
+/* Is the node cold?  Then the swapper holds it.  @chance: not if it was used meanwhile. */
+static bool vhfs_hold_cold(struct vhfs_node *node, bool chance)
 {
 	bool cold;
 
 	spin_lock(&node->lock);
-	cold = node->lookups && node->refs == 1 && !node->used;
+	cold = node->lookups && node->refs == 1 && !(chance && node->used);
 	if (cold)
 		node->refs++;
 	node->used = false;
@@ -271,57 +318,64 @@ static bool vhfs_hold_cold(struct vhfs_node *node)
 	return cold;
 }
 
-/* Turn the hand.  @looked: at how many nodes.  Returns a cold one, held, or NULL. */
+static struct vhfs_node *vhfs_first_cold(struct list_head *list, bool chance)
+{
+	struct vhfs_node *node = list_first_entry_or_null(list, struct vhfs_node, live);
+
+	if (!node)
+		return NULL;
+	list_move_tail(&node->live, list);
+	return vhfs_hold_cold(node, chance) ? node : NULL;
+}
+
+/* Turn the hand.  @looked: how often.  Returns a cold node, held, or NULL. */
 static struct vhfs_node *vhfs_turn(struct vhfs_table *table, unsigned long *looked)
 {
-	struct vhfs_node *node, *cold = NULL;
+	struct vhfs_node *cold = NULL;
 	unsigned int i;
 
 	spin_lock(&table->lock);
-	for (i = 0; i < VHFS_SWAP_BATCH && !cold; i++) {
-		node = list_first_entry_or_null(&table->live, struct vhfs_node, live);
-		if (!node)
-			break;
-		list_move_tail(&node->live, &table->live);
-		if (vhfs_hold_cold(node))
-			cold = node;
-	}
+	for (i = 0; i < VHFS_SWAP_BATCH && table->nr_listed && !cold; i++)
+		cold = vhfs_first_cold(&table->settled, true) ?:
+		       vhfs_first_cold(&table->fresh, false);
 	spin_unlock(&table->lock);
-	*looked += i;
+	*looked = i;
 	return cold;
 }
 
-/* A sixteenth more than max_dentries may be live while the swapper is at work. */
-static u32 vhfs_slack(const struct vhfs_export *ex)
-{
-	return ex->cfg.max_dentries / 16;
-}
-
+/* While the swapper is at work, a sixteenth more than max_dentries may be live. */
 static bool vhfs_is_full(const struct vhfs_export *ex)
 {
-	return vhfs_nr_live(ex) >= ex->cfg.max_dentries + vhfs_slack(ex);
+	return vhfs_nr_live(ex) >= ex->cfg.max_dentries + ex->cfg.max_dentries / 16;
+}
+
+/* It ends some way below the cap, so that it does not run for each request. */
+static bool vhfs_has_room(const struct vhfs_export *ex)
+{
+	return vhfs_nr_live(ex) < ex->cfg.max_dentries - ex->cfg.max_dentries / 32;
 }
 
 /*
- * After two turns in vain every node that could be swapped is in use.  Only open files and requests
- * in flight use nodes, so with the default limits the swapper ends sooner.
+ * Returns false if this was in vain.  After two turns without success every node that could be
+ * swapped is in use, by open files and requests.  Memory that is short ends it sooner.
  */
-static void vhfs_swap_some(struct vhfs_export *ex)
+static bool vhfs_swap_some(struct vhfs_export *ex)
 {
-	unsigned long in_vain = 0, looked;
+	unsigned long in_vain = 0, looked, listed;
 	struct vhfs_node *node;
 	int r;
 
-	while (vhfs_nr_live(ex) >= ex->cfg.max_dentries - vhfs_slack(ex)) {
-		looked = 0;
+	while (!vhfs_has_room(ex)) {
 		node = vhfs_turn(&ex->table, &looked);
 		r = node ? vhfs_swap_out(node) : 0;
 		vhfs_node_put(node, true);
-		in_vain = r > 0 ? 0 : in_vain + looked;
-		if (r < 0 || !looked || in_vain > 2UL * vhfs_nr_live(ex))
-			break;
+		listed = READ_ONCE(ex->table.nr_listed);
+		in_vain = r > 0 ? 0 : in_vain + looked + (r < 0 ? listed / 8 : 0);
+		if (!looked || in_vain > 2 * listed)
+			return false;
 		cond_resched();
 	}
+	return true;
 }
 
 /**
@@ -333,7 +387,8 @@ void vhfs_swapper(struct work_struct *work)
 	struct vhfs_export *ex = container_of(work, struct vhfs_export, swapper);
 	struct mem_cgroup *before = set_active_memcg(ex->memcg);
 
-	vhfs_swap_some(ex);
+	if (!vhfs_swap_some(ex))
+		WRITE_ONCE(ex->vain_until, jiffies + VHFS_VAIN_TIME);
 	set_active_memcg(before);
 }
 
@@ -347,7 +402,8 @@ int vhfs_make_room(struct vhfs_req *req)
 {
 	struct vhfs_export *ex = req->ex;
 
-	queue_work(ex->wq, &ex->swapper);
+	if (!vhfs_in_vain(ex))
+		queue_work(ex->wq, &ex->swapper);
 	if (!vhfs_is_full(ex))
 		return 0;
 	if (!req->may_sleep || req->hot)
@@ -613,7 +669,8 @@ void vhfs_fid_free(struct vhfs_node *node)
  */
 int vhfs_swap_init(struct vhfs_table *table)
 {
-	INIT_LIST_HEAD(&table->live);
+	INIT_LIST_HEAD(&table->settled);
+	INIT_LIST_HEAD(&table->fresh);
 	return rhashtable_init(&table->by_fid, &vhfs_by_fid);
 }
 

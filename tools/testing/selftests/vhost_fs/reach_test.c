@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How swapped nodes come back.  vhost_fs_info counts how many directories were searched for them.
+ * How swapped nodes come back, and which ones are swapped.  vhost_fs_info counts how often nodes
+ * came back, and how many directories were searched for them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -116,6 +117,72 @@ static void rename_what_is_swapped(void)
 	end(f);
 }
 
+#define MANY	64	/* nodes that may be live, of a bigger guest */
+
+static void know_many(struct fs *f, const char *kind, u64 *node, unsigned int nr)
+{
+	char name[16];
+	unsigned int i;
+
+	for (i = 0; i < nr; i++) {
+		snprintf(name, sizeof(name), "%s%u", kind, i);
+		fs_host_write(f, name, "", 0);
+		node[i] = known_child(f, ROOT, name);
+	}
+}
+
+/* Returns how many had been swapped. */
+static u64 visit(struct fs *f, const u64 *node, unsigned int nr)
+{
+	u64 before = came_back(f);
+	unsigned int i;
+
+	for (i = 0; i < nr; i++)
+		EXPECT_EQ(fs_getattr(f, node[i], NULL), 0);
+	return came_back(f) - before;
+}
+
+/* If the oldest one went, each visit would find its node swapped. */
+static void a_loop_over_a_little_more_than_the_cap_keeps_most(void)
+{
+	struct fs *f = begin_with(0, MANY);
+	u64 node[MANY + MANY / 10], back = 0;
+	unsigned int i, visits = 0;
+
+	know_many(f, "a", node, KTAP_COUNT(node));
+	for (i = 0; i < 13; i++) {
+		u64 n = visit(f, node, KTAP_COUNT(node));
+
+		if (i < 3)
+			continue;
+		back += n;
+		visits += KTAP_COUNT(node);
+	}
+	ktap_msg("of %u visits, %llu found their node swapped", visits, (unsigned long long)back);
+	EXPECT(back);
+	EXPECT(back * 5 <= visits);
+	end(f);
+}
+
+/* What the guest uses no more goes, however long it was used. */
+static void a_new_working_set_takes_the_place_of_the_old_one(void)
+{
+	struct fs *f = begin_with(0, MANY);
+	u64 old[MANY], new[MANY / 2], back = 0;
+	unsigned int i;
+
+	know_many(f, "a", old, KTAP_COUNT(old));
+	know_many(f, "b", new, KTAP_COUNT(new));
+	for (i = 0; i < 10; i++)
+		visit(f, old, KTAP_COUNT(old));
+	for (i = 0; i < 10; i++)
+		back += visit(f, new, KTAP_COUNT(new));
+	ktap_msg("it took %llu to come back", (unsigned long long)back);
+	EXPECT(back <= 3 * MANY);
+	EXPECT_EQ(visit(f, new, KTAP_COUNT(new)), 0);
+	end(f);
+}
+
 static void on_each(void (*test)(void))
 {
 	static const char *const kinds[] = { "tmpfs", "ext4", "xfs" };
@@ -148,9 +215,14 @@ static const struct ktap_test tests[] = {
 	{ "what_is_at_its_place_is_not_searched_for",
 	  what_is_at_its_place_is_not_searched_for },
 	{ "renames_by_the_guest_need_no_search", renames_by_the_guest_need_no_search },
+	{ "a_loop_over_a_little_more_than_the_cap_keeps_most",
+	  a_loop_over_a_little_more_than_the_cap_keeps_most },
+	{ "a_new_working_set_takes_the_place_of_the_old_one",
+	  a_new_working_set_takes_the_place_of_the_old_one },
 };
 
 int main(int argc, char **argv)
 {
+	swap_kind = "ext4";
 	return ktap_main(argc, argv, tests, KTAP_COUNT(tests), fs_cleanup);
 }
