@@ -13,6 +13,9 @@
 #define DEFAULT_HANDLES	65536
 #define DEFAULT_LOCKS	16384
 
+/* A request names up to two nodes and may find a third one, all live at a time. */
+#define MIN_DENTRIES	4
+
 /* Deferred ends, and requests for locks, of one export at the same time. */
 #define EXPORT_WORKERS	16
 
@@ -40,7 +43,7 @@ static int vhfs_check_config(const struct vhost_fs_export *cfg)
 	if (cfg->max_nodes > INT_MAX / 2 || cfg->max_handles > INT_MAX / 2 ||
 	    cfg->max_locks > INT_MAX / 2 || cfg->max_dentries > INT_MAX / 2)
 		return -EINVAL;
-	return 0;
+	return cfg->max_dentries && cfg->max_dentries < MIN_DENTRIES ? -EINVAL : 0;
 }
 
 static void vhfs_set_config(struct vhfs_export *ex,

@@ -407,6 +407,7 @@ static void exports_that_make_no_sense_are_refused(void)
 	EXPECT_EQ(try((struct vhost_fs_export){ .flags = 1U << 31 }), -EINVAL);
 	EXPECT_EQ(try((struct vhost_fs_export){ .cache = 3 }), -EINVAL);
 	EXPECT_EQ(try((struct vhost_fs_export){ .max_dentries = ~0U }), -EINVAL);
+	EXPECT_EQ(try((struct vhost_fs_export){ .max_dentries = 3 }), -EINVAL);
 	EXPECT_EQ(try((struct vhost_fs_export){ .squash_uid = 1 }), -EINVAL);
 	EXPECT_EQ(try((struct vhost_fs_export){ .max_nodes = ~0U }), -EINVAL);
 	EXPECT_EQ(try((struct vhost_fs_export){
