@@ -240,8 +240,12 @@ static const struct vserve_ops vblk_ops = {
 	.vring_size	= sizeof(struct vblk_vring),
 	.req_size	= sizeof(struct vblk_req),
 	.max_workers	= VBLK_WORKERS,
-	/* A guest that came from a backend with a cache keeps its flushes. */
-	.tolerated	= VBLK_CACHE_FEATURES,
+	/*
+	 * A guest that came from a backend with a cache keeps its flushes, and one that could
+	 * discard is told, request by request, that it no longer can.
+	 */
+	.tolerated	= VBLK_CACHE_FEATURES | BIT_ULL(VIRTIO_BLK_F_DISCARD) |
+			  BIT_ULL(VIRTIO_BLK_F_WRITE_ZEROES),
 	.open		= vblk_open,
 	.features	= vblk_features,
 	.ioctl		= vblk_ioctl,

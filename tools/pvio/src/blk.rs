@@ -103,6 +103,10 @@ impl<D: BlkDevice> Service for Blk<D> {
         config::offered(vhost, &self.info, self.settings.writeback)
     }
 
+    fn tolerated(&self) -> u64 {
+        config::tolerated(self.settings.writeback)
+    }
+
     fn for_kernel(&self, acked: u64, vhost: u64) -> u64 {
         config::for_kernel(acked, vhost, &self.info)
     }

@@ -7,6 +7,10 @@ use crate::uapi::BlkInfo;
 pub const F_FLUSH: u64 = 1 << 9;
 /// `VIRTIO_BLK_F_CONFIG_WCE`
 pub const F_CONFIG_WCE: u64 = 1 << 11;
+/// `VIRTIO_BLK_F_DISCARD`
+pub const F_DISCARD: u64 = 1 << 13;
+/// `VIRTIO_BLK_F_WRITE_ZEROES`
+pub const F_WRITE_ZEROES: u64 = 1 << 14;
 /// `VIRTIO_BLK_F_MQ`
 pub const F_MQ: u64 = 1 << 12;
 /// `VIRTIO_RING_F_EVENT_IDX`
@@ -40,6 +44,16 @@ pub fn offered(vhost: u64, info: &BlkInfo, writeback: bool) -> u64 {
     let flush = if writeback { F_FLUSH } else { 0 };
     let blk = BLK_BITS & !(F_CONFIG_WCE | F_FLUSH) | flush;
     (info.features & blk) | F_MQ | ring(vhost)
+}
+
+/// What a disk may lose while a guest uses it, and the guest keeps.
+///
+/// The kernel answers all of it in any case: a flush of a disk without a cache does nothing, and
+/// a discard that the disk cannot do ends in UNSUPP. Not FLUSH if the guest is to have no cache:
+/// the kernel would then not write through.
+pub fn tolerated(writeback: bool) -> u64 {
+    let flush = if writeback { F_FLUSH } else { 0 };
+    flush | F_DISCARD | F_WRITE_ZEROES
 }
 
 /// Of the features the guest acknowledged, those the kernel has heard of.

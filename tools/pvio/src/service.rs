@@ -48,6 +48,12 @@ pub trait Service: Send {
         config::ring(vhost)
     }
 
+    /// Virtio features that a guest may have without an offer, because what is served had them
+    /// once, and because the kernel can answer what comes of them.
+    fn tolerated(&self) -> u64 {
+        0
+    }
+
     /// Of the features the guest acknowledged, those the kernel has heard of.
     fn for_kernel(&self, acked: u64, vhost: u64) -> u64 {
         acked & !config::F_PROTOCOL & vhost

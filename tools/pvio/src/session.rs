@@ -634,7 +634,7 @@ impl<S: Service> VhostUserBackendReqHandlerMut for Session<S> {
     }
 
     fn set_features(&mut self, features: u64) -> Result<()> {
-        if features & !self.get_features()? != 0 {
+        if features & !(self.get_features()? | self.service.tolerated()) != 0 {
             // Of a pvio before this one, most likely.
             return Err(refuse(&format!(
                 "the guest negotiated features that {} no longer has; restart the VM",

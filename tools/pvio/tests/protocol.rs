@@ -213,6 +213,38 @@ fn says_what_features_that_are_gone_need() {
     assert!(said.last().unwrap().contains("restart the VM"), "{said:?}");
 }
 
+/// A device may be told that its cache writes through, or not to discard, while it is used.
+#[test]
+fn a_guest_keeps_what_its_disk_has_lost() {
+    let lost = 1 << 9 | 1 << 13 | 1 << 14;
+    for writeback in [true, false] {
+        let bench = Bench::with_cache(writeback);
+        let front = bench.connect();
+        let had = front.ask_u64(1);
+        front.close();
+        bench.state().lost_features = lost;
+        let front = bench.connect();
+        front.negotiate();
+        assert_eq!(bench.state().features & lost, 0, "not for a new guest");
+        front.acked(2, &words(&[had]), &[]);
+        let kept = if writeback { lost } else { lost & !(1 << 9) };
+        assert_eq!(bench.state().features & lost, kept);
+        front.close();
+    }
+}
+
+/// With FLUSH the kernel would not write through.
+#[test]
+fn a_guest_that_is_to_have_no_cache_flushes_nothing() {
+    let bench = Bench::with_cache(false);
+    let front = bench.connect();
+    let features = front.ask_u64(1);
+    front.send(2, 1, &words(&[features | 1 << 9]), &[]).unwrap();
+    front.close();
+    assert_eq!(bench.state().features, 0);
+    assert!(bench.said().last().unwrap().contains("restart the VM"));
+}
+
 #[test]
 fn a_dying_front_end_leaves_nothing_running() {
     let bench = Bench::new();

@@ -36,8 +36,8 @@ pub const QUEUES: u16 = 4;
 const EVENT_IDX: u64 = 1 << 29;
 /// VERSION_1, EVENT_IDX, INDIRECT_DESC, and LOG_ALL, which must not get out.
 const VHOST_FEATURES: u64 = 1 << 32 | EVENT_IDX | 1 << 28 | 1 << 26;
-/// SEG_MAX, BLK_SIZE, FLUSH, CONFIG_WCE.
-const BLK_FEATURES: u64 = 1 << 2 | 1 << 6 | 1 << 9 | 1 << 11;
+/// SEG_MAX, BLK_SIZE, FLUSH, CONFIG_WCE, DISCARD, WRITE_ZEROES.
+const BLK_FEATURES: u64 = 1 << 2 | 1 << 6 | 1 << 9 | 1 << 11 | 1 << 13 | 1 << 14;
 
 #[derive(Default, Clone, Debug, PartialEq)]
 pub struct Ring {
@@ -56,6 +56,8 @@ pub struct State {
     pub regions: Vec<(u64, u64, u64)>,
     pub rings: BTreeMap<u32, Ring>,
     pub features: u64,
+    /// What the disk could do before.
+    pub lost_features: u64,
     pub stats_fail: bool,
     /// The next time, as a module does that is older than pvio.
     pub hand_over_fails: bool,
@@ -288,7 +290,7 @@ impl BlkDevice for Fake {
 
     fn info(&self) -> io::Result<BlkInfo> {
         Ok(BlkInfo {
-            features: BLK_FEATURES,
+            features: BLK_FEATURES & !self.state().lost_features,
             capacity: 2048,
             seg_max: 254,
             blk_size: 512,

@@ -550,6 +550,29 @@ static void a_disk_without_a_cache_wants_no_flushes(void)
 	rig_close(&g);
 }
 
+/* A guest that discarded before its disk lost that: see vserve_ops.tolerated. */
+static void a_disk_that_cannot_discard_says_so(void)
+{
+	struct virtio_blk_discard_write_zeroes range = { .num_sectors = 8 };
+	u64 lost = FEATURE(VIRTIO_BLK_F_DISCARD) |
+		   FEATURE(VIRTIO_BLK_F_WRITE_ZEROES);
+	const char *disk;
+	struct rig g;
+
+	backend_need_modules();
+	disk = nullb_create(&(struct nullb){ .name = "lost" });
+	rig_open(&g, disk, NULL);
+	EXPECT_EQ(g.dev.offered & FEATURE(VIRTIO_BLK_F_DISCARD), 0);
+	vblk_stop(g.dev.fd, 0);
+	EXPECT_EQ(vblk_set_features(g.dev.fd, g.dev.features | lost), 0);
+	EXPECT_EQ(vblk_start(g.dev.fd, 0), 0);
+	memcpy(g.data, &range, sizeof(range));
+	EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_DISCARD, 0, g.data, sizeof(range)),
+		  VIRTIO_BLK_S_UNSUPP);
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+}
+
 static void a_file_discards_by_its_blocks(void)
 {
 	struct vhost_blk_info info;
@@ -625,6 +648,7 @@ int main(int argc, char **argv)
 		TEST(another_table_needs_no_room_for_both),
 		TEST(a_region_of_more_than_a_terabyte_can_be_pinned),
 		TEST(a_disk_without_a_cache_wants_no_flushes),
+		TEST(a_disk_that_cannot_discard_says_so),
 		TEST(a_file_discards_by_its_blocks),
 		TEST(an_offset_that_does_not_fit_is_not_cut_off),
 		TEST(a_running_vring_cannot_be_rearranged),
