@@ -43,7 +43,7 @@ const VARIABLE: &str = "PVIO_HAND_OVER";
 
 /// The successor prints this at `pvio hand-over-version -- WORDS`: both must mean the same by
 /// [`Kept`]. It fails if it would not start with these words.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A process leaves this to its successor. Descriptors are its numbers, which stay the same.
 #[derive(Debug, Serialize, Deserialize)]
@@ -79,13 +79,17 @@ pub struct KeptRegion {
     pub file: RawFd,
 }
 
-/// A vring that has a size. Addresses are the front end's.
+/// A vring, as far as the front end has set it up: a message may set any part of it before the
+/// others. Addresses are the front end's.
 #[derive(Debug, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct KeptVring {
     pub index: u32,
+    /// 0 if it has no size yet.
     pub num: u32,
     pub base: u32,
+    /// `base` is the kernel's own, and needs no look at the used ring.
+    pub known: bool,
     /// Descriptors, available ring, used ring.
     pub addr: Option<(u64, u64, u64)>,
     pub kick: Option<RawFd>,
@@ -288,7 +292,9 @@ impl Front {
     fn start(&self, end: &mut Frontend, v: &KeptVring) -> vhost::Result<()> {
         let index = v.index as usize;
         // A ring has at most 32,768 entries, and an index has 16 bits.
-        end.set_vring_num(index, v.num as u16)?;
+        if v.num != 0 {
+            end.set_vring_num(index, v.num as u16)?;
+        }
         end.set_vring_base(index, v.base as u16)?;
         if let Some((desc, avail, used)) = v.addr {
             let data = VringConfigData {
@@ -361,6 +367,7 @@ mod tests {
                     index: 1,
                     num: 256,
                     base: 65535,
+                    known: true,
                     addr: Some((1, 2, 3)),
                     kick: Some(8),
                     call: None,

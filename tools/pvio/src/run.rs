@@ -315,15 +315,15 @@ fn hand_over<S: Service>(
     successor.become_it(&kept).map_err(|e| (e, true))
 }
 
-/// A message that was half read would be lost.
+/// Waits for a moment without messages.
 fn lock_between_messages<S: Service>(session: &Shared<S>) -> Result<MutexGuard<'_, Session<S>>> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
-        if let Some(session) = session.try_lock().ok().filter(|s| !s.talks()) {
+        if let Some(session) = session.try_lock().ok().filter(|s| s.may_leave()) {
             return Ok(session);
         }
         if Instant::now() > deadline {
-            return Err("the VMM is in the middle of a message: try again later".into());
+            return Err("the VMM does not stop sending messages: try again later".into());
         }
         thread::sleep(Duration::from_millis(5));
     }

@@ -106,6 +106,7 @@ impl Vring {
             index,
             num: self.num,
             base,
+            known: self.known,
             addr: self.addr.map(|a| (a.desc, a.avail, a.used)),
             kick: fd(VringFd::Kick),
             call: fd(VringFd::Call),
@@ -269,7 +270,9 @@ impl<S: Service> Session<S> {
     fn leave(&self, connection: RawFd) -> crate::Result<Front> {
         let dev = self.dev()?;
         let mut vrings = Vec::new();
-        for (index, vring) in (0..).zip(&self.vrings).filter(|(_, v)| v.num != 0) {
+        // All of them: one without a size may have a call descriptor, which the front end does
+        // not send again.
+        for (index, vring) in (0..).zip(&self.vrings) {
             let base = dev.vring_base(index).context("vring base")?;
             vrings.push(vring.keep(index, base));
         }
@@ -293,13 +296,19 @@ impl<S: Service> Session<S> {
     }
 
     /// A front end that was handed over is about to be played: the kernel's indices are what
-    /// its vrings go on from.
+    /// those of its vrings go on from that have run.
     pub fn expect(&mut self, front: &Front) {
         for kept in &front.vrings {
             if let Some(vring) = self.vrings.get_mut(kept.index as usize) {
-                vring.known = true;
+                vring.known = kept.known;
             }
         }
+    }
+
+    /// Whether the session can be handed over now: a message that was half read would be lost,
+    /// and a front end that is setting its device up is given the time to end.
+    pub fn may_leave(&self) -> bool {
+        !self.talks() && self.is_quiet()
     }
 
     /// Whether there is no front end in the middle of saying something.

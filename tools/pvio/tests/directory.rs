@@ -5,16 +5,17 @@
 
 mod common;
 
-use common::{eventfd, memfd, opener, pair, words, Fake, Front, State, MEM};
+use common::{eventfd, memfd, opener, pair, ring_at, set_used, words, Fake, Front, State, MEM};
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use pvio::fs::{Directory, Fs, Options, Settings};
 use pvio::handover;
-use pvio::server::{self, Entrance};
+use pvio::server::{self, Entrance, Shared};
 use pvio::session::Session;
 use pvio::stats::Counted;
 use pvio::uapi;
@@ -89,20 +90,53 @@ fn as_inherited(mut front: handover::Front) -> handover::Front {
     front
 }
 
-#[test]
-fn a_guest_goes_on_with_the_next_pvio() {
-    let dir = TempDir::new().unwrap();
-    let state = Arc::new(Mutex::new(State::default()));
-    let service = || {
-        let directory = Directory::open(dir.as_path(), &Options::default()).unwrap();
+/// A directory, for one pvio after another.
+struct Share {
+    dir: TempDir,
+    state: Arc<Mutex<State>>,
+}
+
+impl Share {
+    fn new() -> Self {
+        let (dir, state) = (TempDir::new().unwrap(), Arc::default());
+        Self { dir, state }
+    }
+
+    fn service(&self) -> Fs<Fake> {
+        let directory = Directory::open(self.dir.as_path(), &Options::default()).unwrap();
         let settings = Settings {
             queues: 3,
             pollers: vec![70],
             weight: 100,
         };
-        Fs::new(directory, settings, opener(&state, &Arc::default()))
-    };
-    let old = Arc::new(Mutex::new(Session::new(service()).unwrap()));
+        Fs::new(directory, settings, opener(&self.state, &Arc::default()))
+    }
+
+    /// The first pvio.
+    fn serve(&self) -> Shared<Fs<Fake>> {
+        Arc::new(Mutex::new(Session::new(self.service()).unwrap()))
+    }
+
+    /// The pvio that goes on, and the thread that serves its front end.
+    fn go_on(&self, kept: handover::Front) -> (Shared<Fs<Fake>>, JoinHandle<()>) {
+        let new = self.service().inherit(Fake(Arc::clone(&self.state)));
+        let new = Arc::new(Mutex::new(Session::new(new).unwrap()));
+        new.lock().unwrap().set_takes_over(true);
+        let (mine, _) = UnixStream::pair().unwrap();
+        let (session, kept) = (Arc::clone(&new), as_inherited(kept));
+        let stop = EventFd::new(0).unwrap();
+        let server = thread::spawn(move || {
+            let entrance = Entrance::Connected(mine);
+            server::serve(entrance, Some(kept), &session, "share", &stop);
+        });
+        (new, server)
+    }
+}
+
+#[test]
+fn a_guest_goes_on_with_the_next_pvio() {
+    let share = Share::new();
+    let (state, old) = (Arc::clone(&share.state), share.serve());
     let (mem, kick, call) = (memfd(MEM), eventfd(), eventfd());
     let front = Front::connect(&old, "share");
     front.ask_u64(1);
@@ -126,21 +160,7 @@ fn a_guest_goes_on_with_the_next_pvio() {
         .all(|i| state.lock().unwrap().rings[i].running));
     let kept = ends.hand_over().unwrap().unwrap();
     state.lock().unwrap().log.clear();
-    let new = service().inherit(Fake(Arc::clone(&state)));
-    let new = Arc::new(Mutex::new(Session::new(new).unwrap()));
-    new.lock().unwrap().set_takes_over(true);
-    let (mine, _) = UnixStream::pair().unwrap();
-    let (session, kept) = (Arc::clone(&new), as_inherited(kept));
-    let stop = EventFd::new(0).unwrap();
-    let server = thread::spawn(move || {
-        server::serve(
-            Entrance::Connected(mine),
-            Some(kept),
-            &session,
-            "share",
-            &stop,
-        );
-    });
+    let (new, server) = share.go_on(kept);
     // The VMM goes on talking, on its old connection.
     assert_eq!(front.ask_u64(17), 3);
     // It can be handed over again, once the answer has been sent.
@@ -166,6 +186,62 @@ fn a_guest_goes_on_with_the_next_pvio() {
     assert!(!state.lock().unwrap().open);
     // The old session has a device that is closed, and a thread that waits for the lock.
     std::mem::forget((ends, front));
+}
+
+/// The protocol has no order for the parts of a vring. QEMU sends the call descriptor first.
+#[test]
+fn a_guest_that_has_begun_goes_on_with_the_next_pvio() {
+    let share = Share::new();
+    let old = share.serve();
+    let (mem, kick, call) = (memfd(MEM), eventfd(), eventfd());
+    let front = Front::connect(&old, "share");
+    front.negotiate();
+    front.give_memory(&mem);
+    // One has descriptors only, and the other has all but them, and has not run.
+    front.acked(13, &words(&[1]), &[call.as_raw_fd()]);
+    front.acked(14, &words(&[1]), &[call.as_raw_fd()]);
+    front.acked(12, &words(&[1]), &[kick.as_raw_fd()]);
+    front.acked(18, &pair(1, 1), &[]);
+    front.acked(8, &pair(0, 128), &[]);
+    front.acked(10, &pair(0, 7), &[]);
+    front.acked(9, &ring_at(0), &[]);
+    set_used(&mem, 0, 5);
+
+    let mut ends = old.lock().unwrap();
+    let kept = ends.hand_over().unwrap().unwrap();
+    let (_new, server) = share.go_on(kept);
+    front.acked(8, &pair(1, 128), &[]);
+    front.acked(9, &ring_at(1), &[]);
+    front.acked(12, &words(&[0]), &[kick.as_raw_fd()]);
+    front.acked(18, &pair(0, 1), &[]);
+    let rings = share.state.lock().unwrap().rings.clone();
+    assert!(rings[&1].running);
+    assert_eq!(rings[&1].fds, [true; 3], "kick, call, err");
+    assert!(rings[&0].running);
+    assert_eq!(rings[&0].base, 5, "as where no pvio was in between");
+    front.sock.shutdown(std::net::Shutdown::Both).unwrap();
+    server.join().unwrap();
+    std::mem::forget((ends, front));
+}
+
+#[test]
+fn a_front_end_that_has_just_said_something_is_not_left() {
+    let old = Share::new().serve();
+    let mut session = old.lock().unwrap();
+    assert!(session.may_leave());
+    // Unless this thread did not run for as long as a pause takes.
+    let left = (0..1000).find_map(|_| {
+        let now = Instant::now();
+        session.hear(None);
+        let talking = session.may_leave();
+        session.handled();
+        let left = (talking, session.may_leave());
+        (now.elapsed() < Duration::from_millis(100)).then_some(left)
+    });
+    assert_eq!(left, Some((false, false)));
+    while !session.may_leave() {
+        thread::yield_now();
+    }
 }
 
 #[test]

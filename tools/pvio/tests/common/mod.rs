@@ -518,11 +518,9 @@ impl Front {
 
     /// Everything that makes vring `index` run, with base `base`.
     pub fn start_ring(&self, index: u32, base: u32, kick: &File) {
-        let at = FRONT + u64::from(index) * 0x1_0000;
-        let addr = [pair(index, 0), words(&[at, at + 0x2000, at + 0x1000, 0])].concat();
         self.acked(8, &pair(index, 128), &[]);
         self.acked(10, &pair(index, base), &[]);
-        self.acked(9, &addr, &[]);
+        self.acked(9, &ring_at(index), &[]);
         let kick = kick.as_raw_fd();
         self.acked(12, &words(&[index.into()]), &[kick]);
         self.acked(13, &words(&[index.into()]), &[kick]);
@@ -547,6 +545,12 @@ pub fn memfd(len: u64) -> File {
     let file = File::from(memfd_create("test", MFdFlags::MFD_CLOEXEC).unwrap());
     file.set_len(len).unwrap();
     file
+}
+
+/// The addresses of vring `index`, as [`Front::start_ring`] lays it.
+pub fn ring_at(index: u32) -> Vec<u8> {
+    let at = FRONT + u64::from(index) * 0x1_0000;
+    [pair(index, 0), words(&[at, at + 0x2000, at + 0x1000, 0])].concat()
 }
 
 /// What the device has answered in vring `index`, as [`Front::start_ring`] lays it.
