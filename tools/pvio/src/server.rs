@@ -284,13 +284,13 @@ fn go_on<S: Service>(
     while ended.is_ok() {
         ended = handler.handle_request();
     }
-    let played = player.join().map_err(|_| "cannot go on with the guest")?;
-    match ended {
-        // It has said all, and closed its end.
-        Err(Error::Disconnected) => played?,
-        Err(e) => return Err(explain(0, &e).into()),
-        Ok(()) => {}
+    if let Err(e) = ended.or_else(end_of_play) {
+        // The player may wait for an answer: an error of the crate's own has none.
+        drop(handler);
+        let _ = player.join();
+        return Err(explain(0, &e).into());
     }
+    player.join().map_err(|_| "cannot go on with the guest")??;
     // SAFETY: both are open; the handler's socket becomes the VMM's connection.
     if unsafe { libc::dup3(stream.as_raw_fd(), place, libc::O_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error()).context("cannot go on with the guest");
@@ -301,6 +301,14 @@ fn go_on<S: Service>(
         lock(session).service().name()
     );
     Ok(handle(&mut handler, stream, session))
+}
+
+/// The player has said all, and closed its end.
+fn end_of_play(e: Error) -> std::result::Result<(), Error> {
+    match e {
+        Error::Disconnected => Ok(()),
+        e => Err(e),
+    }
 }
 
 fn explain(request: u32, error: &Error) -> String {

@@ -224,6 +224,26 @@ fn a_guest_that_has_begun_goes_on_with_the_next_pvio() {
     std::mem::forget((ends, front));
 }
 
+/// What the crate finds wrong by itself, it does not answer.
+#[test]
+fn a_state_that_makes_no_sense_ends_the_guests_session() {
+    let share = Share::new();
+    let old = share.serve();
+    let front = Front::connect(&old, "share");
+    front.negotiate();
+    let mut ends = old.lock().unwrap();
+    let mut kept = ends.hand_over().unwrap().unwrap();
+    kept.vrings[0].addr = Some((1, 2, 4)); // not aligned
+    let (new, server) = share.go_on(kept);
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !server.is_finished() {
+        assert!(Instant::now() < patience, "pvio waits for itself");
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(!new.lock().unwrap().talks(), "another program may go on");
+    std::mem::forget((ends, front));
+}
+
 #[test]
 fn a_front_end_that_has_just_said_something_is_not_left() {
     let old = Share::new().serve();
