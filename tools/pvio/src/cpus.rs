@@ -7,6 +7,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -58,6 +59,17 @@ impl Places {
             );
         });
         Self(file.ok())
+    }
+
+    /// The registry that the pvio before this one has left, with the places of this process: the
+    /// kernel keeps the locks for as long as the file is open.
+    pub fn inherit(registry: Option<OwnedFd>) -> Self {
+        Self(registry.map(File::from))
+    }
+
+    /// For a successor.
+    pub fn descriptor(&self) -> Option<RawFd> {
+        self.0.as_ref().map(AsRawFd::as_raw_fd)
     }
 
     /// Takes a place on the CPU of `cpus` that the fewest poll from; of several such,
@@ -138,6 +150,19 @@ mod tests {
         assert_eq!(three.take(&[3, 2]), at(3, 1), "each has one");
         drop(one);
         assert_eq!(process().take(&[2, 3]), at(3, 0), "its end gave it back");
+    }
+
+    #[test]
+    fn the_next_program_of_a_process_has_its_places() {
+        let dir = TempDir::new().unwrap();
+        let old = Places::open(dir.as_path());
+        old.take(&[3]);
+        // Closed where the next program is executed, and another one kept open.
+        let kept = old.0.as_ref().unwrap().try_clone().unwrap();
+        drop(old);
+        let new = Places::inherit(Some(kept.into()));
+        assert_eq!(Places::open(dir.as_path()).take(&[3]), at(3, 1));
+        assert!(new.descriptor().is_some());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! QEMU's vhost-user-fs does not reconnect, so its connection has to outlive the program. At
 //! SIGUSR2 pvio stops the vrings, gives up the kernel device with the guest's session in it
 //! (`VHOST_SERVE_HAND_OVER`), writes what it knows of the front end ([`Kept`]) to a memfd, and
-//! executes its successor. The process, its sockets and the kernel device stay.
+//! executes its successor. The process, its sockets, its pollers and the kernel device stay.
 //!
 //! The successor sets its session up by the protocol's own messages: it plays the front end
 //! ([`Front::play`]) on a socket pair, and then puts the VMM's connection in the place of that
@@ -43,19 +43,24 @@ const VARIABLE: &str = "PVIO_HAND_OVER";
 
 /// The successor prints this at `pvio hand-over-version -- WORDS`: both must mean the same by
 /// [`Kept`]. It fails if it would not start with these words.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// A process leaves this to its successor. Descriptors are its numbers, which stay the same.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Kept {
     /// The listening socket, unless it is `--fd`.
     pub listener: Option<RawFd>,
+    /// The pollers, in the order of `--poll-cpu`. The successor might not get new ones: a CPU may
+    /// have gone offline since, or a right to poll from it been taken away.
+    pub pollers: Vec<RawFd>,
+    /// The registry of CPUs, with this process's places in it: see [`crate::cpus`].
+    pub places: Option<RawFd>,
     /// The front end that is connected.
     pub front: Option<Front>,
 }
 
 /// A front end's state.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Front {
     pub connection: RawFd,
@@ -69,7 +74,7 @@ pub struct Front {
 }
 
 /// A region of the guest's memory.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct KeptRegion {
     pub gpa: u64,
@@ -81,7 +86,7 @@ pub struct KeptRegion {
 
 /// A vring, as far as the front end has set it up: a message may set any part of it before the
 /// others. Addresses are the front end's.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct KeptVring {
     pub index: u32,
@@ -100,7 +105,8 @@ pub struct KeptVring {
 
 impl Kept {
     fn descriptors(&self) -> Vec<RawFd> {
-        let mut all: Vec<RawFd> = self.listener.into_iter().collect();
+        let mut all: Vec<RawFd> = self.listener.into_iter().chain(self.places).collect();
+        all.extend(&self.pollers);
         if let Some(front) = &self.front {
             all.extend([front.connection, front.device]);
             all.extend(front.regions.iter().map(|r| r.file));
@@ -350,7 +356,9 @@ mod tests {
     #[test]
     fn the_state_can_be_read_again() {
         let kept = Kept {
-            listener: None,
+            listener: Some(3),
+            pollers: vec![11, 12],
+            places: Some(10),
             front: Some(Front {
                 connection: 5,
                 device: 900,
@@ -376,7 +384,7 @@ mod tests {
                 }],
             }),
         };
-        assert_eq!(kept.descriptors(), [5, 900, 7, 8, 9]);
+        assert_eq!(kept.descriptors(), [3, 10, 11, 12, 5, 900, 7, 8, 9]);
         let mut text = Vec::new();
         write(&kept).unwrap().read_to_end(&mut text).unwrap();
         let read: Kept = serde_json::from_slice(&text).unwrap();

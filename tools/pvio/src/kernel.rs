@@ -380,6 +380,14 @@ impl Poller {
         Ok(poller)
     }
 
+    /// One that a pvio before this one has made. It does not matter to the kernel which program,
+    /// or which address space, holds it.
+    pub fn inherit(poller: OwnedFd) -> Self {
+        Self {
+            file: poller.into(),
+        }
+    }
+
     /// What it has done since it was made.
     pub fn stats(&self) -> io::Result<PollStats> {
         let mut stats = PollStats {

@@ -3,7 +3,7 @@
 //! disks.
 
 use std::collections::HashSet;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
@@ -48,7 +48,7 @@ struct Served<S: Service> {
 struct Host {
     pollers: Vec<Poller>,
     signals: Signals,
-    _places: Places,
+    places: Places,
 }
 
 impl Host {
@@ -72,14 +72,14 @@ pub fn blk(args: &BlkArgs) -> Result<()> {
 
 /// Runs `pvio fs`.
 pub fn fs(args: &FsArgs) -> Result<()> {
-    let (listener, front) = match handover::inherited()? {
-        Some(kept) => (kept.listener, kept.front),
-        None => (None, None),
-    };
+    let kept = handover::inherited()?;
     let share = args.share()?;
-    let (host, directory) = set_up(&args.poll, &share.name(), || {
-        Directory::open(&share.path, &share.options)
-    })?;
+    let open = || Directory::open(&share.path, &share.options);
+    let (host, directory) = match &kept {
+        Some(kept) => set_up_again(kept, open)?,
+        None => set_up(&args.poll, &share.name(), open)?,
+    };
+    let (listener, front) = kept.map_or((None, None), |kept| (kept.listener, kept.front));
     let settings = fs::Settings {
         queues: args.num_queues,
         pollers: host.pollers(),
@@ -108,18 +108,34 @@ pub fn fs(args: &FsArgs) -> Result<()> {
 fn set_up<T>(poll: &PollArgs, name: &str, open: impl FnOnce() -> Result<T>) -> Result<(Host, T)> {
     let places = Places::open(Path::new(cpus::RUN));
     let cpus = poll_cpus(poll, &places)?;
-    raise_limits();
-    // Before any thread is made, so that all of them leave signals to this one.
-    let signals = Signals::block().context("cannot receive signals")?;
+    let signals = prepare()?;
     let opened = open()?;
     let make = |cpu: &u32| Poller::create(*cpu, poll.poll_mode, name);
     let pollers = cpus.iter().map(make).collect::<Result<_>>()?;
     let host = Host {
         pollers,
         signals,
-        _places: places,
+        places,
     };
     Ok((host, opened))
+}
+
+/// The same, with the pollers of the pvio before this one. Asks for nothing that it could be
+/// refused, because the guest cannot go back.
+fn set_up_again<T>(kept: &Kept, open: impl FnOnce() -> Result<T>) -> Result<(Host, T)> {
+    let inherit = |fd: &RawFd| Poller::inherit(handover::take(*fd));
+    let host = Host {
+        pollers: kept.pollers.iter().map(inherit).collect(),
+        places: Places::inherit(kept.places.map(handover::take)),
+        signals: prepare()?,
+    };
+    Ok((host, open()?))
+}
+
+/// Comes before any thread is made, so that all of them leave signals to this one.
+fn prepare() -> Result<Signals> {
+    raise_limits();
+    Signals::block().context("cannot receive signals")
 }
 
 fn check_distinct(units: &[Unit]) -> Result<()> {
@@ -257,20 +273,19 @@ fn start<S: Service + 'static>(served: Vec<Served<S>>, host: Host) -> Result<()>
         thread.context("cannot start a thread")?;
         threads += 1;
     }
+    let kept = Kept {
+        listener: listeners.first().map(AsRawFd::as_raw_fd),
+        pollers: host.pollers(),
+        places: host.places.descriptor(),
+        front: None,
+    };
     let counted = Counted {
         pollers: host.pollers,
         sessions: sessions.clone(),
     };
     let printer = Printer::start(counted).context("cannot start a thread")?;
     host::notify_ready();
-    watch(
-        &sessions,
-        &listeners,
-        &printer,
-        threads,
-        &ended,
-        &host.signals,
-    )?;
+    watch(&sessions, &kept, &printer, threads, &ended, &host.signals)?;
     // First the paths: once a socket refuses, a successor puts its own there.
     drop(places);
     drop(stop.write(1));
@@ -291,11 +306,11 @@ fn let_finish_talking<S: Service>(sessions: &[(String, Shared<S>)]) {
     }
 }
 
-/// Makes way for the pvio that is installed now. Returns an error if that was not possible;
+/// Makes way for the pvio that is installed now, and leaves it `kept` and the front end. Returns an error if that was not possible;
 /// the second one says that nothing is served any more.
 fn hand_over<S: Service>(
     sessions: &[(String, Shared<S>)],
-    listeners: &[OwnedFd],
+    kept: &Kept,
 ) -> std::result::Result<(), (Error, bool)> {
     let stays = |e| (e, false);
     let one = match sessions {
@@ -309,8 +324,8 @@ fn hand_over<S: Service>(
     let mut session = lock_between_messages(one).map_err(stays)?;
     let front = session.hand_over().map_err(stays)?;
     let kept = Kept {
-        listener: listeners.first().map(AsRawFd::as_raw_fd),
         front,
+        ..kept.clone()
     };
     successor.become_it(&kept).map_err(|e| (e, true))
 }
@@ -332,7 +347,7 @@ fn lock_between_messages<S: Service>(session: &Shared<S>) -> Result<MutexGuard<'
 /// Returns when pvio is to end.
 fn watch<S: Service>(
     sessions: &[(String, Shared<S>)],
-    listeners: &[OwnedFd],
+    kept: &Kept,
     printer: &Printer,
     served: usize,
     ended: &EventFd,
@@ -354,7 +369,7 @@ fn watch<S: Service>(
             match signal as i32 {
                 libc::SIGHUP => {}
                 libc::SIGUSR1 => printer.ask(),
-                libc::SIGUSR2 => match hand_over(sessions, listeners) {
+                libc::SIGUSR2 => match hand_over(sessions, kept) {
                     Err((e, true)) => return Err(e),
                     Err((e, false)) => say!("not handed over to the pvio installed now: {e}"),
                     Ok(()) => {}

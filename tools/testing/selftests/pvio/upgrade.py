@@ -11,6 +11,7 @@ import fcntl
 import os
 import shutil
 import signal
+from pathlib import Path
 
 from pviotest import PvioTest
 from pvlab import ktap, modules
@@ -22,6 +23,7 @@ FIO = (
     "fio --name=u --filename=/mnt/fio --size=2M --rw=randwrite --bsrange=4k-128k --ioengine=libaio "
     "--iodepth=8 --direct=1 --verify=crc32c --verify_fatal=1 --do_verify=1"
 )
+LAST_CPU = max(os.sched_getaffinity(0))
 OTHER_VERSION = "#!/bin/sh\necho 999\n"
 
 
@@ -49,7 +51,7 @@ class Upgrade(PvioTest):
 
     def pvio_of_our_own(self):
         """One whose file can be replaced."""
-        words = ["--socket", self.socket(), "--shared-dir", self.dir]
+        words = ["--socket", self.socket(), "--shared-dir", self.dir, "--poll-cpu", LAST_CPU]
         return self.pvio(*words, command="fs", program=self.program, sockets=[self.socket()])
 
     def install(self, text=None):
@@ -107,6 +109,17 @@ class Upgrade(PvioTest):
         self.assertEqual(told.read_text(), "still here\n")
         self.daemon.stop()
         self.assertFalse(self.socket().exists())
+
+    def test_the_poller_stays(self):
+        """Its CPU has gone offline, so the successor would get no other one there."""
+        cpu = Path(f"/sys/devices/system/cpu/cpu{LAST_CPU}/online")
+        if not cpu.exists():
+            self.skipTest(f"CPU {LAST_CPU} cannot go offline")
+        self.addCleanup(cpu.write_text, "1")
+        cpu.write_text("0")
+        self.upgrade()
+        self.guest.run("echo 1 >/mnt/one", check=True)
+        self.assertEqual((self.dir / "one").read_text(), "1\n")
 
     def test_a_program_that_cannot_go_on_is_refused(self):
         """And without a guest, the directory is served to the guest that comes next."""
