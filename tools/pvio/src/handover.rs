@@ -43,13 +43,13 @@ const VARIABLE: &str = "PVIO_HAND_OVER";
 
 /// The successor prints this at `pvio hand-over-version -- WORDS`: both must mean the same by
 /// [`Kept`]. It fails if it would not start with these words.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// A process leaves this to its successor. Descriptors are its numbers, which stay the same.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Kept {
     /// The listening socket, unless it is `--fd`.
-    pub listener: Option<RawFd>,
+    pub listener: Option<KeptListener>,
     /// The pollers, in the order of `--poll-cpu`. The successor might not get new ones: a CPU may
     /// have gone offline since, or a right to poll from it been taken away.
     pub pollers: Vec<RawFd>,
@@ -57,6 +57,15 @@ pub struct Kept {
     pub places: Option<RawFd>,
     /// The front end that is connected.
     pub front: Option<Front>,
+}
+
+/// A socket at a path, which other processes must not take meanwhile.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct KeptListener {
+    /// It listens.
+    pub socket: RawFd,
+    /// The lock of its path: see [`crate::place`].
+    pub claim: RawFd,
 }
 
 /// A front end's state.
@@ -105,7 +114,9 @@ pub struct KeptVring {
 
 impl Kept {
     fn descriptors(&self) -> Vec<RawFd> {
-        let mut all: Vec<RawFd> = self.listener.into_iter().chain(self.places).collect();
+        let of = |l: KeptListener| [l.socket, l.claim];
+        let mut all: Vec<RawFd> = self.listener.map(of).into_iter().flatten().collect();
+        all.extend(self.places);
         all.extend(&self.pollers);
         if let Some(front) = &self.front {
             all.extend([front.connection, front.device]);
@@ -356,7 +367,10 @@ mod tests {
     #[test]
     fn the_state_can_be_read_again() {
         let kept = Kept {
-            listener: Some(3),
+            listener: Some(KeptListener {
+                socket: 3,
+                claim: 4,
+            }),
             pollers: vec![11, 12],
             places: Some(10),
             front: Some(Front {
@@ -384,7 +398,7 @@ mod tests {
                 }],
             }),
         };
-        assert_eq!(kept.descriptors(), [3, 10, 11, 12, 5, 900, 7, 8, 9]);
+        assert_eq!(kept.descriptors(), [3, 4, 10, 11, 12, 5, 900, 7, 8, 9]);
         let mut text = Vec::new();
         write(&kept).unwrap().read_to_end(&mut text).unwrap();
         let read: Kept = serde_json::from_slice(&text).unwrap();

@@ -9,6 +9,7 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ pub struct Place {
     /// Device and inode of our socket, once there is one.
     made: Option<(u64, u64)>,
     lock_path: PathBuf,
-    _lock: Flock<File>,
+    lock: Flock<File>,
 }
 
 impl Place {
@@ -39,16 +40,24 @@ impl Place {
         Self::listen_within(path, PATIENCE)
     }
 
-    /// Claims `path`, where a socket listens that this process made before it executed this
-    /// program.
-    pub fn inherit(path: &Path) -> crate::Result<Self> {
-        let name = path.display();
-        let claimed = Self::claim(path, PATIENCE);
-        let mut place = claimed
-            .context(format!("cannot claim socket {name}"))?
-            .ok_or_else(|| format!("another process has claimed socket {name}"))?;
-        place.made = fs::symlink_metadata(path).map(|m| id(&m)).ok();
-        Ok(place)
+    /// Goes on with a claim of `path`, where a socket listens that this process made before it
+    /// executed this program. The lock belongs to the open file `claim` and has stayed, so no
+    /// other process had the path meanwhile.
+    pub fn inherit(claim: OwnedFd, path: &Path) -> crate::Result<Self> {
+        let lock = Flock::lock(File::from(claim), FlockArg::LockExclusiveNonblock)
+            .map_err(|(_, e)| e)
+            .context(format!("cannot claim socket {}", path.display()))?;
+        Ok(Self {
+            path: path.to_owned(),
+            made: fs::symlink_metadata(path).map(|m| id(&m)).ok(),
+            lock_path: lock_path(path),
+            lock,
+        })
+    }
+
+    /// The descriptor that has the lock, for a successor.
+    pub fn claimed(&self) -> RawFd {
+        self.lock.as_raw_fd()
     }
 
     fn listen_within(path: &Path, patience: Duration) -> crate::Result<(UnixListener, Self)> {
@@ -90,16 +99,14 @@ impl Place {
     /// None if another process has it.
     fn claim(path: &Path, patience: Duration) -> io::Result<Option<Self>> {
         let deadline = Instant::now() + patience;
-        let mut lock_path = path.as_os_str().to_owned();
-        lock_path.push(".lock");
-        let lock_path = PathBuf::from(lock_path);
+        let lock_path = lock_path(path);
         loop {
             if let Some(lock) = try_lock(&lock_path)? {
                 return Ok(Some(Self {
                     path: path.to_owned(),
                     made: None,
                     lock_path,
-                    _lock: lock,
+                    lock,
                 }));
             }
             if Instant::now() > deadline {
@@ -120,6 +127,12 @@ impl Drop for Place {
         // While it is locked: a file of that name is ours.
         let _ = fs::remove_file(&self.lock_path);
     }
+}
+
+fn lock_path(path: &Path) -> PathBuf {
+    let mut lock_path = path.as_os_str().to_owned();
+    lock_path.push(".lock");
+    lock_path.into()
 }
 
 /// Locks the file at `path`, or tells that it is locked.
@@ -218,6 +231,23 @@ mod tests {
             assert_eq!(won.len(), 1);
             UnixStream::connect(&path).unwrap();
         }
+    }
+
+    #[test]
+    fn the_next_program_of_a_process_has_its_claim() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.as_path().join("s");
+        let (_ours, place) = Place::listen(&path).unwrap();
+        let other = || Place::listen_within(&path, Duration::ZERO).map(drop);
+        // As the next program finds it: an open file, and no Place that was dropped.
+        let claim = place.lock.try_clone().unwrap();
+        let place = std::mem::ManuallyDrop::new(place);
+        nix::unistd::close(place.claimed()).unwrap();
+        assert!(other().is_err(), "no one has come between");
+        let place = Place::inherit(claim.into(), &path).unwrap();
+        assert!(other().is_err());
+        drop(place);
+        assert_eq!(fs::read_dir(dir.as_path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! disks.
 
 use std::collections::HashSet;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
@@ -21,7 +21,7 @@ use crate::disk::{self, Disk};
 use crate::error::{Context, Error, Result};
 use crate::fs::{self, Directory, Fs};
 use crate::fscli::FsArgs;
-use crate::handover::{self, Front, Kept, Successor};
+use crate::handover::{self, Front, Kept, KeptListener, Successor};
 use crate::host;
 use crate::kernel::{Node, PollMode, Poller};
 use crate::place::Place;
@@ -212,14 +212,12 @@ fn serve_disk(unit: &Unit, disk: Disk, pollers: Vec<RawFd>) -> Result<Served<Blk
 fn serve<S: Service>(
     name: String,
     door: &Door,
-    left: Option<RawFd>,
+    left: Option<KeptListener>,
     session: Session<S>,
 ) -> Result<Served<S>> {
     let with_place = |(entrance, place)| (entrance, Some(place));
     let (entrance, place) = match (door, left) {
-        (Door::Path(path), Some(fd)) => {
-            Entrance::inherit(handover::take(fd), path).map(with_place)?
-        }
+        (Door::Path(path), Some(left)) => Entrance::inherit(left, path).map(with_place)?,
         (Door::Path(path), None) => Entrance::at_path(path).map(with_place)?,
         (Door::Fd(fd), _) => (Entrance::from_fd(*fd)?, None),
     };
@@ -274,7 +272,7 @@ fn start<S: Service + 'static>(served: Vec<Served<S>>, host: Host) -> Result<()>
         threads += 1;
     }
     let kept = Kept {
-        listener: listeners.first().map(AsRawFd::as_raw_fd),
+        listener: listeners.first().zip(places.first()).map(kept_listener),
         pollers: host.pollers(),
         places: host.places.descriptor(),
         front: None,
@@ -294,6 +292,13 @@ fn start<S: Service + 'static>(served: Vec<Served<S>>, host: Host) -> Result<()>
     // Finish what was taken while the front ends still hold on.
     server::end_all(&sessions);
     Ok(())
+}
+
+fn kept_listener((socket, place): (&OwnedFd, &Place)) -> KeptListener {
+    KeptListener {
+        socket: socket.as_raw_fd(),
+        claim: place.claimed(),
+    }
 }
 
 /// QEMU (7.2 among others) never reconnects after a back end that went in the

@@ -20,7 +20,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use crate::channel;
 use crate::error::Context;
-use crate::handover::{self, Front};
+use crate::handover::{self, Front, KeptListener};
 use crate::memory::{peer_pid, HOW_TO_SHARE};
 use crate::place::Place;
 use crate::service::Service;
@@ -68,9 +68,10 @@ impl Entrance {
     }
 
     /// The listening socket at `path` that this process made before it executed this program.
-    pub fn inherit(listener: OwnedFd, path: &Path) -> crate::Result<(Self, Place)> {
-        let place = Place::inherit(path)?;
-        Ok((Self::Listener(listener.into()), place))
+    pub fn inherit(left: KeptListener, path: &Path) -> crate::Result<(Self, Place)> {
+        let socket = handover::take(left.socket);
+        let place = Place::inherit(handover::take(left.claim), path)?;
+        Ok((Self::Listener(socket.into()), place))
     }
 
     /// Another handle on a listening socket of our own, to [`shut`] it.
