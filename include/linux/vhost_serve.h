@@ -149,6 +149,8 @@ enum vserve_malformed {
 #define VSERVE_WORK_MM		BIT(0)
 /* Another owner can go on with the device, because it serves nothing of its owner's. */
 #define VSERVE_KEEPS		BIT(1)
+/* submit() gives I/O to block devices, so the round has a plug around it. */
+#define VSERVE_PLUG		BIT(2)
 
 /**
  * struct vserve_ops - what a device makes of a ring
@@ -158,7 +160,7 @@ enum vserve_malformed {
  * @vring_size: likewise with struct vserve_vring
  * @req_size: likewise with struct vserve_req
  * @max_workers: requests of one device that are in work() at a time
- * @flags: VSERVE_WORK_MM, VSERVE_KEEPS
+ * @flags: VSERVE_WORK_MM, VSERVE_KEEPS, VSERVE_PLUG
  * @tolerated: features that are accepted even where they are not offered
  *
  * Of the device.  All but @ioctl_unlocked run under its mutex (vdev.mutex), or

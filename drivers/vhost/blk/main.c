@@ -240,6 +240,7 @@ static const struct vserve_ops vblk_ops = {
 	.vring_size	= sizeof(struct vblk_vring),
 	.req_size	= sizeof(struct vblk_req),
 	.max_workers	= VBLK_WORKERS,
+	.flags		= VSERVE_PLUG,
 	/*
 	 * A guest that came from a backend with a cache keeps its flushes, and one that could
 	 * discard is told, request by request, that it no longer can.

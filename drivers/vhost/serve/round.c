@@ -154,11 +154,28 @@ static unsigned int vserve_available(struct vserve_vring *vring)
 	return max_t(u16, vq->avail_idx - vq->last_avail_idx, 1);
 }
 
+static int vserve_take_now(struct vserve_vring *vring, unsigned int nr)
+{
+	int done = vserve_take_some(vring, nr, false);
+
+	vserve_flush(vring);
+	return done;
+}
+
+static int vserve_take_plugged(struct vserve_vring *vring, unsigned int nr)
+{
+	struct blk_plug plug;
+	int done;
+
+	blk_start_plug(&plug);
+	done = vserve_take_now(vring, nr);
+	blk_finish_plug(&plug);
+	return done;
+}
+
 static int vserve_take_round(struct vserve_vring *vring, int budget)
 {
 	unsigned int nr;
-	struct blk_plug plug;
-	int done;
 
 	if (!vring->running || vring->broken || !list_empty(&vring->pending) ||
 	    vring->full)
@@ -170,11 +187,8 @@ static int vserve_take_round(struct vserve_vring *vring, int budget)
 	if (!nr)
 		return 0;
 
-	blk_start_plug(&plug);
-	done = vserve_take_some(vring, nr, false);
-	vserve_flush(vring);
-	blk_finish_plug(&plug);
-	return done;
+	return vring->ops->flags & VSERVE_PLUG ? vserve_take_plugged(vring, nr) :
+						 vserve_take_now(vring, nr);
 }
 
 /* When the oldest request in flight was submitted, or 0. */
