@@ -137,6 +137,9 @@ enum vserve_state {
 	VSERVE_FINISHED,	/* on vring->finished */
 };
 
+/* So many answers are written to the used ring at once. */
+#define VSERVE_USED_BATCH	64U
+
 /* Errors of a guest, for the tracepoint. */
 enum vserve_malformed {
 	VSERVE_BAD_CHAIN,	/* it cannot be read */
@@ -364,6 +367,8 @@ struct vserve_calls {
  * @round_descs: descriptors read in this round
  * @to_come: requests that this round may still take
  * @now: when this round began, ktime_get_ns()
+ * @heads: answers on their way to the used ring.  Not on the stack, where the compiler would
+ *	have to zero all of them each time (CONFIG_INIT_STACK_ALL_ZERO)
  * @reaped: completed by rounds themselves
  * @backlog: taken from @reaped or @done, for rounds to come: each has a budget
  * @calls: when to interrupt the guest
@@ -416,6 +421,7 @@ struct vserve_vring {
 	struct llist_node *backlog;
 	struct vserve_calls calls;
 	struct vserve_counters stats;
+	struct vring_used_elem heads[VSERVE_USED_BATCH];
 
 	struct llist_head done ____cacheline_aligned_in_smp;
 	bool stopping;

@@ -11,8 +11,6 @@
 #include "serve.h"
 #include <trace/events/vhost_serve.h>
 
-#define VSERVE_USED_BATCH	64U
-
 /*
  * As vhost_notify(), but it changes nothing.  The barrier is the one the
  * guest pairs when it turns interrupts on; not being able to read what the
@@ -204,7 +202,7 @@ static bool vserve_answer(struct vserve_req *req, bool may_sleep)
 int vserve_put_finished(struct vserve_vring *vring, unsigned int budget,
 			bool may_sleep)
 {
-	struct vring_used_elem heads[VSERVE_USED_BATCH];
+	struct vring_used_elem *heads = vring->heads;
 	struct vhost_virtqueue *vq = &vring->vq;
 	unsigned int nr = 0, lost = 0, i;
 	struct vserve_req *req, *next;
