@@ -6,6 +6,8 @@
  * In the poller everything here runs with page faults disabled.  Where that is not
  * enough, it fails, and the vring's worker takes the chain again.
  */
+#include <linux/vhost_serve_words.h>
+
 #include "blk.h"
 
 #include <trace/events/vhost_blk.h>
@@ -52,8 +54,16 @@ static __always_inline int vblk_copy_front(struct vblk_span *span, void *ours,
 	return 0;
 }
 
+/* Drivers put the header in one buffer, and the ranges. */
 static int vblk_copy_span(void *to, struct vblk_span *span, size_t bytes)
 {
+	const void __user *from = span->iov->iov_base + span->skip;
+
+	if (span->iov->iov_len - span->skip >= bytes && vserve_is_words(from, bytes) &&
+	    vserve_get_words(to, from, bytes)) {
+		vblk_span_advance(span, bytes);
+		return 0;
+	}
 	return vblk_copy_front(span, to, bytes, false);
 }
 

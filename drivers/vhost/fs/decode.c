@@ -5,12 +5,24 @@
  */
 #include <linux/limits.h>
 #include <linux/slab.h>
+#include <linux/vhost_serve_words.h>
 #include <linux/xattr.h>
 
 #include "fs.h"
 
 /* The most that may follow the fixed arguments: a value, or names. */
 #define MAX_REST	(XATTR_SIZE_MAX + XATTR_NAME_MAX + 1)
+
+/* Drivers put the header and the fixed arguments in a buffer each, or in one. */
+static bool vhfs_fetch_words(struct vhfs_req *req, void *to, size_t len)
+{
+	const void __user *from = vserve_words_of(&req->src, len);
+
+	if (!from || !vserve_get_words(to, from, len))
+		return false;
+	iov_iter_advance(&req->src, len);
+	return true;
+}
 
 /*
  * Without page faults, in the poller, a copy that falls short says nothing: the
@@ -20,7 +32,9 @@ static int vhfs_fetch(struct vhfs_req *req, void *to, size_t len)
 {
 	if (iov_iter_count(&req->src) < len)
 		return -EINVAL;
-	if (copy_from_iter(to, len, &req->src) == len)
+	if (!len)
+		return 0;
+	if (vhfs_fetch_words(req, to, len) || copy_from_iter(to, len, &req->src) == len)
 		return 0;
 	return req->may_sleep ? -EFAULT : VHFS_PUNT;
 }
@@ -266,8 +280,11 @@ int vhfs_decode(struct vhfs_req *req)
  */
 void vhfs_req_free(struct vhfs_req *req)
 {
-	kvfree(req->buf);
-	kvfree(req->body);
+	/* Most requests have neither. */
+	if (req->buf)
+		kvfree(req->buf);
+	if (req->body)
+		kvfree(req->body);
 	req->buf = NULL;
 	req->body = NULL;
 }

@@ -11,6 +11,7 @@
  * parked.
  */
 #include <linux/slab.h>
+#include <linux/vhost_serve_words.h>
 
 #include "dev.h"
 
@@ -79,10 +80,18 @@ static bool vhfs_can_answer(const struct vhfs_req *req)
 	       (req->op && req->op->flags & VHFS_OP_SILENT);
 }
 
-static bool vhfs_copy_reply(const struct vhfs_req *req, struct iov_iter *to)
+/* Drivers have a buffer for the header, and one for the rest. */
+static bool vhfs_copy_out(const void *from, size_t len, struct iov_iter *to)
 {
-	return copy_to_iter(req->reply, req->reply_len, to) == req->reply_len &&
-	       copy_to_iter(req->body, req->body_len, to) == req->body_len;
+	void __user *at;
+
+	if (!len)
+		return true;
+	at = vserve_words_of(to, len);
+	if (!at || !vserve_put_words(at, from, len))
+		return copy_to_iter(from, len, to) == len;
+	iov_iter_advance(to, len);
+	return true;
 }
 
 /* Returns how many bytes the guest has, or -EFAULT. */
@@ -99,9 +108,10 @@ static int vhfs_write_reply(struct vhfs_req *req)
 		req->error = -EIO;
 		vhfs_fill_header(req, &oh);
 	}
-	if (copy_to_iter(&oh, sizeof(oh), &to) != sizeof(oh))
+	if (!vhfs_copy_out(&oh, sizeof(oh), &to))
 		return -EFAULT;
-	if (!oh.error && !vhfs_copy_reply(req, &to))
+	if (!oh.error && (!vhfs_copy_out(req->reply, req->reply_len, &to) ||
+			  !vhfs_copy_out(req->body, req->body_len, &to)))
 		return -EFAULT;
 	return oh.len;
 }

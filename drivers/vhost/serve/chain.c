@@ -14,6 +14,7 @@
 #include <linux/export.h>
 #include <linux/uaccess.h>
 #include <linux/vhost_iotlb.h>
+#include <linux/vhost_serve_words.h>
 
 #include "serve.h"
 
@@ -39,6 +40,25 @@ struct vserve_reader {
 	void __user *last;
 };
 
+/* A descriptor as it was read, in the CPU's byte order. */
+struct vserve_desc {
+	u64 addr;
+	u32 len;
+	u16 flags;
+	u16 next;
+};
+
+static void vserve_desc_to_cpu(struct vhost_virtqueue *vq, struct vserve_desc *desc,
+			       const struct vring_desc *raw)
+{
+	bool le = vhost_is_little_endian(vq);
+
+	desc->addr = __virtio64_to_cpu(le, raw->addr);
+	desc->len = __virtio32_to_cpu(le, raw->len);
+	desc->flags = __virtio16_to_cpu(le, raw->flags);
+	desc->next = __virtio16_to_cpu(le, raw->next);
+}
+
 static const struct vhost_iotlb_map *
 vserve_find(struct vserve_reader *rd, const struct vhost_iotlb_map **last, u64 addr)
 {
@@ -60,63 +80,64 @@ static size_t vserve_part_of(const struct vhost_iotlb_map *map, u64 addr, size_t
 	return min_t(u64, len - 1, map->last - addr) + 1;
 }
 
+/* One part of a buffer, or all of it, in one region.  Returns its length, or an error. */
+static ssize_t vserve_add_part(struct vserve_reader *rd, u64 addr, size_t len, int access)
+{
+	const struct vhost_iotlb_map *map = vserve_find(rd, &rd->data, addr);
+	unsigned int at = rd->out + rd->in;
+
+	if (!map)
+		return -EFAULT;
+	if (!(map->perm & access))
+		return -EPERM;
+	if (at == ARRAY_SIZE(rd->vq->iov))
+		return -ENOBUFS;
+	len = vserve_part_of(map, addr, len);
+	rd->vq->iov[at].iov_base = vserve_user_addr(map, addr);
+	rd->vq->iov[at].iov_len = len;
+	if (access == VHOST_ACCESS_WO)
+		rd->in++;
+	else
+		rd->out++;
+	return len;
+}
+
 static int vserve_add_buffer(struct vserve_reader *rd, u64 addr, size_t len, bool write)
 {
 	int access = write ? VHOST_ACCESS_WO : VHOST_ACCESS_RO;
+	ssize_t now;
 
 	if (write)
 		rd->in_len += len;
 	else
 		rd->out_len += len;
-	while (len) {
-		const struct vhost_iotlb_map *map = vserve_find(rd, &rd->data, addr);
-		unsigned int at = rd->out + rd->in;
-		size_t now;
-
-		if (!map)
-			return -EFAULT;
-		if (!(map->perm & access))
-			return -EPERM;
-		if (at == ARRAY_SIZE(rd->vq->iov))
-			return -ENOBUFS;
-		now = vserve_part_of(map, addr, len);
-		rd->vq->iov[at].iov_base = vserve_user_addr(map, addr);
-		rd->vq->iov[at].iov_len = now;
-		if (write)
-			rd->in++;
-		else
-			rd->out++;
-		addr += now;
-		len -= now;
+	for (; len; addr += now, len -= now) {
+		now = vserve_add_part(rd, addr, len, access);
+		if (now < 0)
+			return now;
 	}
 	return 0;
 }
 
-static bool vserve_has_flag(struct vserve_reader *rd, const struct vring_desc *desc, u16 flag)
-{
-	return desc->flags & cpu_to_vhost16(rd->vq, flag);
-}
-
 /* Of what may be written this is the last so far, wherever it is. */
-static void vserve_seek_last(struct vserve_reader *rd, const struct vring_desc *desc)
+static void vserve_seek_last(struct vserve_reader *rd, const struct vserve_desc *desc)
 {
-	u64 addr = vhost64_to_cpu(rd->vq, desc->addr);
-	u32 len = vhost32_to_cpu(rd->vq, desc->len);
 	const struct vhost_iotlb_map *map;
+	u64 addr;
 
-	if (!len)
+	if (!desc->len)
 		return;
-	addr += len - 1;
+	addr = desc->addr + desc->len - 1;
 	map = vserve_find(rd, &rd->data, addr);
 	rd->last = map && map->perm & VHOST_ACCESS_WO ?
 		vserve_user_addr(map, addr) : NULL;
 }
 
-static int vserve_add_desc(struct vserve_reader *rd, const struct vring_desc *desc)
+static int vserve_add_desc(struct vserve_reader *rd, const struct vserve_desc *desc)
 {
-	bool write = vserve_has_flag(rd, desc, VRING_DESC_F_WRITE);
+	bool write = desc->flags & VRING_DESC_F_WRITE;
 
-	if (rd->seek) {
+	if (unlikely(rd->seek)) {
 		if (write)
 			vserve_seek_last(rd, desc);
 		return 0;
@@ -124,14 +145,22 @@ static int vserve_add_desc(struct vserve_reader *rd, const struct vring_desc *de
 	/* What the device reads comes first (virtio 1.2, 2.7.4.2). */
 	if (!write && rd->in)
 		return -EINVAL;
-	return vserve_add_buffer(rd, vhost64_to_cpu(rd->vq, desc->addr),
-			  vhost32_to_cpu(rd->vq, desc->len), write);
+	return vserve_add_buffer(rd, desc->addr, desc->len, write);
 }
 
-static int vserve_read_table_desc(struct vserve_reader *rd, u64 addr, struct vring_desc *desc)
+/* The ring and the tables are where the driver wants them: they need not be aligned. */
+static bool vserve_read_raw(struct vring_desc *raw, const void __user *from)
 {
-	size_t len = sizeof(*desc);
-	void *to = desc;
+	if (likely(vserve_is_words(from, sizeof(*raw))))
+		return vserve_get_words(raw, from, sizeof(*raw));
+	return !copy_from_user(raw, from, sizeof(*raw));
+}
+
+/* A descriptor of a table across two regions. */
+static int vserve_read_split_desc(struct vserve_reader *rd, u64 addr, struct vring_desc *raw)
+{
+	size_t len = sizeof(*raw);
+	void *to = raw;
 
 	while (len) {
 		const struct vhost_iotlb_map *map = vserve_find(rd, &rd->table, addr);
@@ -149,38 +178,55 @@ static int vserve_read_table_desc(struct vserve_reader *rd, u64 addr, struct vri
 	return 0;
 }
 
-static int vserve_read_table(struct vserve_reader *rd, const struct vring_desc *table)
+static int vserve_read_table_desc(struct vserve_reader *rd, u64 addr, struct vserve_desc *desc)
 {
-	u64 addr = vhost64_to_cpu(rd->vq, table->addr);
-	u32 len = vhost32_to_cpu(rd->vq, table->len);
-	struct vring_desc desc;
+	const struct vhost_iotlb_map *map = vserve_find(rd, &rd->table, addr);
+	struct vring_desc raw;
+	int r = 0;
+
+	if (!map || !(map->perm & VHOST_ACCESS_RO))
+		return -EFAULT;
+	if (unlikely(vserve_part_of(map, addr, sizeof(raw)) != sizeof(raw)))
+		r = vserve_read_split_desc(rd, addr, &raw);
+	else if (!vserve_read_raw(&raw, vserve_user_addr(map, addr)))
+		r = -EFAULT;
+	if (r)
+		return r;
+	vserve_desc_to_cpu(rd->vq, desc, &raw);
+	return 0;
+}
+
+static int vserve_read_table(struct vserve_reader *rd, const struct vserve_desc *table)
+{
+	struct vserve_desc desc;
 	u64 i = 0;
 	int r;
 
 	/* It is the end of its chain (virtio 1.2, 2.7.5.3.1). */
-	if (len % sizeof(desc) || vserve_has_flag(rd, table, VRING_DESC_F_NEXT))
+	if (table->len % sizeof(struct vring_desc) || table->flags & VRING_DESC_F_NEXT)
 		return -EINVAL;
 	do {
-		if (i >= len / sizeof(desc))
+		if (i >= table->len / sizeof(struct vring_desc))
 			return -EINVAL;
 		if (++rd->nr > VSERVE_MAX_CHAIN)
 			return -E2BIG;
-		r = vserve_read_table_desc(rd, addr + i * sizeof(desc), &desc);
+		r = vserve_read_table_desc(rd, table->addr + i * sizeof(struct vring_desc), &desc);
 		if (r)
 			return r;
-		if (vserve_has_flag(rd, &desc, VRING_DESC_F_INDIRECT))
+		if (desc.flags & VRING_DESC_F_INDIRECT)
 			return -EINVAL;
 		r = vserve_add_desc(rd, &desc);
 		if (r)
 			return r;
-		i = vhost16_to_cpu(rd->vq, desc.next);
-	} while (vserve_has_flag(rd, &desc, VRING_DESC_F_NEXT));
+		i = desc.next;
+	} while (desc.flags & VRING_DESC_F_NEXT);
 	return 0;
 }
 
 static int vserve_read_chain(struct vserve_reader *rd, unsigned int i)
 {
-	struct vring_desc desc;
+	struct vserve_desc desc;
+	struct vring_desc raw;
 	int r;
 
 	do {
@@ -188,15 +234,16 @@ static int vserve_read_chain(struct vserve_reader *rd, unsigned int i)
 			return -EINVAL;
 		if (++rd->nr > VSERVE_MAX_CHAIN)
 			return -E2BIG;
-		if (copy_from_user(&desc, rd->vq->desc + i, sizeof(desc)))
+		if (!vserve_read_raw(&raw, rd->vq->desc + i))
 			return -EFAULT;
-		if (vserve_has_flag(rd, &desc, VRING_DESC_F_INDIRECT))
+		vserve_desc_to_cpu(rd->vq, &desc, &raw);
+		if (desc.flags & VRING_DESC_F_INDIRECT)
 			return vserve_read_table(rd, &desc);
 		r = vserve_add_desc(rd, &desc);
 		if (r)
 			return r;
-		i = vhost16_to_cpu(rd->vq, desc.next);
-	} while (vserve_has_flag(rd, &desc, VRING_DESC_F_NEXT));
+		i = desc.next;
+	} while (desc.flags & VRING_DESC_F_NEXT);
 	return 0;
 }
 

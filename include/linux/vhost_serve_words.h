@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Descriptors, headers, arguments and answers: short, of whole words, and copied for each
+ * request.
+ *
+ * copy_from_user() is made for more.  Where it does not know the length when it is compiled,
+ * hardened usercopy looks up what kind of memory the kernel's side is, which costs more than the
+ * copy; and it copies by a call.  Here the words are copied in place.  The caller knows that
+ * there is room for them.
+ */
+#ifndef _LINUX_VHOST_SERVE_WORDS_H
+#define _LINUX_VHOST_SERVE_WORDS_H
+
+#include <linux/align.h>
+#include <linux/types.h>
+#include <linux/uaccess.h>
+#include <linux/uio.h>
+
+/* More than that goes faster by copy_from_user() and copy_to_user(). */
+#define VSERVE_WORDS_MAX	256U
+
+/**
+ * vserve_is_words - are these bytes to be copied as words?
+ * @ptr: of the owner's memory
+ * @len: so many bytes
+ */
+static inline bool vserve_is_words(const void __user *ptr, size_t len)
+{
+	return len <= VSERVE_WORDS_MAX && IS_ALIGNED((unsigned long)ptr | len, sizeof(long));
+}
+
+/**
+ * vserve_words_of - the next bytes of a chain, if they can be copied as words
+ * @iter: ITER_IOVEC
+ * @len: not 0
+ *
+ * Return: where they are, or NULL if they are not in one buffer.
+ */
+static inline void __user *vserve_words_of(const struct iov_iter *iter, size_t len)
+{
+	const struct iovec *iov = iter_iov(iter);
+	void __user *at;
+
+	if (iov_iter_count(iter) < len || iov->iov_len - iter->iov_offset < len)
+		return NULL;
+	at = iov->iov_base + iter->iov_offset;
+	return vserve_is_words(at, len) ? at : NULL;
+}
+
+/**
+ * vserve_get_words - copy words from the owner's memory
+ * @to: room for @len bytes, aligned
+ * @from: vserve_is_words() says yes
+ * @len: not 0
+ *
+ * Upwards, as masked_user_access_begin() asks for.
+ *
+ * Return: false if one of them cannot be read; those before it are in @to then.
+ */
+static inline bool vserve_get_words(void *to, const void __user *from, size_t len)
+{
+	const unsigned long __user *at = from;
+	unsigned long *word = to;
+
+	if (can_do_masked_user_access())
+		at = masked_user_access_begin(at);
+	else if (!user_read_access_begin(at, len))
+		return false;
+	for (; len; len -= sizeof(*word), word++, at++)
+		unsafe_get_user(*word, at, fault);
+	user_read_access_end();
+	return true;
+fault:
+	user_read_access_end();
+	return false;
+}
+
+/**
+ * vserve_put_words - copy words to the owner's memory
+ * @to: vserve_is_words() says yes
+ * @from: aligned
+ * @len: not 0
+ *
+ * Return: false if one of them cannot be written; those before it are written then.
+ */
+static inline bool vserve_put_words(void __user *to, const void *from, size_t len)
+{
+	const unsigned long *word = from;
+	unsigned long __user *at = to;
+
+	if (can_do_masked_user_access())
+		at = masked_user_access_begin(at);
+	else if (!user_write_access_begin(at, len))
+		return false;
+	for (; len; len -= sizeof(*word), word++, at++)
+		unsafe_put_user(*word, at, fault);
+	user_write_access_end();
+	return true;
+fault:
+	user_write_access_end();
+	return false;
+}
+
+#endif
