@@ -110,7 +110,9 @@ static void the_poller_does_what_is_cached(void)
 	open_hot(&g, file, O_NOATIME);
 	EXPECT_EQ(read_by(&g, 8), IN_ROUND);
 	until_hot(&g, VIRTIO_BLK_T_OUT, 0, 131072);
+	EXPECT_EQ(handled_by(&g, VIRTIO_BLK_T_IN, 0, 131072), IN_ROUND);
 	EXPECT_EQ(handled_by(&g, VIRTIO_BLK_T_OUT, 0, 135168), BY_WORKER);
+	EXPECT_EQ(handled_by(&g, VIRTIO_BLK_T_IN, 0, 135168), BY_WORKER);
 	EXPECT(!run_command("sync; echo 3 >/proc/sys/vm/drop_caches"));
 	EXPECT_EQ(read_by(&g, 0), BY_WORKER);
 	rig_close(&g);
