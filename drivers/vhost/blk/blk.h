@@ -49,6 +49,12 @@
  */
 #define VBLK_MAX_HELD		16384
 #define VBLK_PIN_HOLDS		32
+/*
+ * Elements of vectors (struct vblk_req.big_bvec) that the slots of a vring keep from request to
+ * request, 1 MiB in all.  A slot that has had the largest request would keep 64 KiB, and the guest
+ * chooses the slots.
+ */
+#define VBLK_MAX_KEPT		65536
 /* Bounce buffers of a vring: with more than this, nothing is taken. */
 #define VBLK_BOUNCE_BYTES	(16 * 1024 * 1024)
 #define VBLK_PAGE_BATCH		64
@@ -200,6 +206,7 @@ enum vblk_hold {
  * @ranging: it is counted in vring->nr_ranging
  * @cmd_bytes: @cmd_segs: of a leader: the whole command
  * @bvec: @nr_bvec: what the backend sees
+ * @big_bvec: @max_bvec: room for more than the slot's own; see VBLK_MAX_KEPT
  * @guest: @nr_guest: the guest's pages where @bvec is a bounce buffer
  * @hctx: of a polled leader, to ask for its completion
  * @iocb_users: submitter and completion still look at @iocb
@@ -273,6 +280,7 @@ struct vblk_counters {
  * @nr_ranging: discards and write-zeroes that were taken
  * @held: see VBLK_MAX_HELD
  * @bounced: bytes of bounce buffers
+ * @kept: see VBLK_MAX_KEPT
  * @hctx_used: the context of the last request
  * @chosen: where requests of a type go in the round that began at @round
  */
@@ -292,6 +300,7 @@ struct vblk_vring {
 	unsigned int nr_ranging;
 	unsigned int held;
 	unsigned int bounced;
+	unsigned int kept;
 	struct {
 		u64 round;
 		u32 type;
@@ -406,6 +415,7 @@ static inline bool vblk_is_rw(const struct vblk_req *req)
 }
 
 /* memory.c */
+void vblk_drop_room(struct vblk_req *req);
 int vblk_map_data(struct vblk_req *req, struct vblk_span span, bool may_sleep);
 bool vblk_unmap_data(struct vblk_req *req, bool may_sleep);
 

@@ -185,6 +185,8 @@ static void vblk_retire(struct vblk_req *req)
 	vring->held -= req->held;
 	vring->bounced -= req->bounced;
 	vring->nr_ranging -= req->ranging;
+	if (unlikely(vring->kept > VBLK_MAX_KEPT) && req->max_bvec)
+		vblk_drop_room(req);
 	vblk_update_full(vring);
 	vblk_bind_put(bind);
 }

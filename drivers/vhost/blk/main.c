@@ -219,7 +219,7 @@ static void vblk_stop(struct vserve_vring *vvring)
 	unsigned int i;
 
 	for (i = 0; i < vvring->nr_reqs; i++)
-		kvfree(to_vblk_req(vserve_slot(vvring, i))->big_bvec);
+		vblk_drop_room(to_vblk_req(vserve_slot(vvring, i)));
 	kvfree(vring->large_bvec);
 	vring->large_bvec = NULL;
 	vring->max_large_bvec = 0;

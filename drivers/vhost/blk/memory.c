@@ -63,6 +63,18 @@ static struct bio_vec *vblk_alloc_bvec(struct vblk_dev *dev, unsigned int nr,
 	return bvec;
 }
 
+/**
+ * vblk_drop_room - free the vector that a slot keeps
+ * @req: the slot, whose request is over, or has none yet
+ */
+void vblk_drop_room(struct vblk_req *req)
+{
+	vblk_vring_of(req)->kept -= req->max_bvec;
+	kvfree(req->big_bvec);
+	req->big_bvec = NULL;
+	req->max_bvec = 0;
+}
+
 static int vblk_make_room(struct vblk_req *req, unsigned int nr, bool may_sleep)
 {
 	struct bio_vec *bvec;
@@ -77,9 +89,10 @@ static int vblk_make_room(struct vblk_req *req, unsigned int nr, bool may_sleep)
 		bvec = vblk_alloc_bvec(vblk_dev_of(vblk_vring_of(req)), nr, may_sleep);
 		if (!bvec)
 			return may_sleep ? -ENOMEM : -EAGAIN;
-		kvfree(req->big_bvec);
+		vblk_drop_room(req);
 		req->big_bvec = bvec;
 		req->max_bvec = nr;
+		vblk_vring_of(req)->kept += nr;
 	}
 	req->bvec = req->big_bvec;
 	return 0;

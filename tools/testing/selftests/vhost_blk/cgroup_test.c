@@ -88,6 +88,50 @@ static void memory_of_workers_is_the_owners(void)
 	rig_close(&g);
 }
 
+/* A read of @len bytes by each of the 256 slots, at once. */
+static void read_by_all_slots(struct rig *g, u32 len)
+{
+	struct ring_seg seg[3];
+	struct rig_req *req;
+	unsigned int i;
+
+	for (i = 0; i < 256; i++) {
+		req = rig_req_new(g, VIRTIO_BLK_T_IN, 0);
+		seg[0] = ring_seg(&g->mem, req->hdr, sizeof(*req->hdr), false);
+		seg[1] = ring_seg(&g->mem, g->data, len, true);
+		seg[2] = ring_seg(&g->mem, req->status, 1, true);
+		rig_queue_segs(g, 0, req, seg, 3, true);
+	}
+	rig_kick(g, 0);
+	rig_wait(g, 0);
+	EXPECT_EQ(*req->status, VIRTIO_BLK_S_OK);
+}
+
+/*
+ * The driver chooses the slots.  Each of them has had a large request here, and together they
+ * would keep 4 MiB for the vectors of these.
+ */
+static void slots_keep_little_of_large_requests(void)
+{
+	const char *disk;
+	struct rig g;
+	u64 before, after;
+
+	backend_need_modules();
+	disk = nullb_create(&(struct nullb){ .name = "cg" });
+	cgroup_enter();
+	rig_open(&g, disk, NULL);
+	rig_pattern(g.data, RIG_DATA, 1);
+	/* The guest's own memory, for headers and tables. */
+	read_by_all_slots(&g, 4096);
+	before = cgroup_memory();
+	read_by_all_slots(&g, RIG_DATA);
+	after = cgroup_memory();
+	ktap_msg("%lld bytes more", (long long)(after - before));
+	EXPECT(after < before + (2 << 20));
+	rig_close(&g);
+}
+
 /*
  * A limit that is never reached.  Not where kmemleak and debugobjects watch: 6.12
  * leaks what it allocates for io.max when the disk goes (blk_throtl_exit() finds
@@ -194,6 +238,7 @@ int main(int argc, char **argv)
 		TEST(an_open_device_takes_little_memory),
 		TEST(discards_and_zeroes_are_the_owners),
 		TEST(memory_of_workers_is_the_owners),
+		TEST(slots_keep_little_of_large_requests),
 		TEST(a_loop_device_is_the_owners),
 		TEST(limits_want_the_bio_engine),
 		TEST(limits_that_come_later_are_respected),
