@@ -25,6 +25,7 @@ static void pvfs_dev_free(struct kref *ref)
 	struct pvfs_dev *dev = container_of(ref, struct pvfs_dev, ref);
 	unsigned int i;
 
+	pvfs_locks_free(dev);
 	pvfs_hiprio_free(dev);
 	for (i = 0; dev->queues && i < dev->nr_queues; i++)
 		pvfs_queue_free(&dev->queues[i]);
@@ -342,6 +343,7 @@ static int pvfs_probe(struct virtio_device *vdev)
 	mutex_init(&dev->lock);
 	INIT_LIST_HEAD(&dev->node);
 	pvfs_timeout_init(dev);
+	pvfs_locks_init(dev);
 	INIT_WORK(&dev->fail_work, pvfs_fail_work);
 	dev->vdev = vdev;
 	vdev->priv = dev;

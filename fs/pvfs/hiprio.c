@@ -304,7 +304,7 @@ void pvfs_send_interrupt(struct fuse_iqueue *fiq, struct fuse_req *req)
 
 		spin_lock_bh(&q->poll.lock);
 		list_for_each_entry(slot, &q->busy, node) {
-			if (slot->req != req)
+			if (slot->req != req || slot->lock != PVFS_LOCK_WAITS)
 				continue;
 			slot->interrupt = true;
 			pvfs_hiprio_interrupt(dev);

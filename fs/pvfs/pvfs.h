@@ -13,7 +13,7 @@
  * q->poll.lock: the ring of a request queue, its slots, @live, and its lists.
  *   Taken with bottom halves off, as virtio_poll wants it.  Two queues share no lock.
  * hp->lock: the same for the queue of FORGET and INTERRUPT.
- * fiq->lock (FUSE's): requests that found a ring full (fiq->pending).
+ * fiq->lock (FUSE's): requests that found a ring full (fiq->pending), and dev->parked.
  * Order: hp->lock, q->poll.lock, fiq->lock.  FUSE's bg_lock is outside all of them: the
  *   core sends background requests with it held.  So nothing here ends such a request
  *   on its way in.  All locks are taken in process context; only virtio_poll's timer, a
@@ -82,6 +82,13 @@ enum pvfs_cache {
 struct pvfs_abandoned;
 struct pvfs_dev;
 
+/* How a request for a lock that its caller waits for was sent, see locks.c. */
+enum pvfs_lock {
+	PVFS_LOCK_NONE,		/* another request */
+	PVFS_LOCK_WAITS,	/* the server answers once the lock is free */
+	PVFS_LOCK_ASKS,		/* the server answers at once */
+};
+
 /* On the stack of a caller that polls; written under q->poll.lock. */
 struct pvfs_wait {
 	bool done;
@@ -99,6 +106,7 @@ struct pvfs_slot {
 	unsigned int out_size;		/* bytes in the buffer that the device writes */
 	unsigned int out_pages;		/* bytes in pages that the device writes */
 	u8 class;
+	u8 lock;			/* enum pvfs_lock */
 	bool interrupt;			/* INTERRUPT is to be sent for it */
 	bool patient;			/* it may take long, see timeout.c */
 	unsigned int written;		/* by the device, to an abandoned one */
@@ -125,6 +133,8 @@ struct pvfs_queue {
 	struct pvfs_dev *dev;
 	unsigned int index;
 	bool live;			/* the ring may be touched */
+	unsigned int lock_waits;	/* slots with PVFS_LOCK_WAITS */
+	unsigned int max_lock_waits;
 	unsigned int unmeasured;	/* requests of PVFS_NEVER in flight: they teach nothing */
 	u64 seq;
 
@@ -197,6 +207,8 @@ struct pvfs_dev {
 	bool up;			/* it has virtqueues */
 	bool given_up;			/* it was stopped, and may start anew */
 	bool had_locks;			/* of files, since it was mounted; see abandon.c */
+	struct list_head parked;	/* requests for locks that are not free; see locks.c */
+	struct delayed_work park_work;
 	struct work_struct fail_work;
 	const struct super_operations *core_ops;
 	struct super_operations super_ops;	/* the core's with ours, see mount.c */
@@ -233,6 +245,7 @@ void pvfs_queue_drop_pending(struct pvfs_queue *q, struct fuse_iqueue *fiq);
 void pvfs_queue_callback(struct virtqueue *vq);
 void pvfs_send_req(struct fuse_iqueue *fiq, struct fuse_req *req);
 unsigned int pvfs_collect(struct pvfs_queue *q, struct list_head *done, bool polled);
+void pvfs_dispatch_all(struct pvfs_dev *dev);
 bool pvfs_queue_waits(struct pvfs_queue *q, u64 *replies);
 void pvfs_end_list(struct list_head *done);
 
@@ -273,6 +286,12 @@ static inline bool pvfs_can_interrupt(const struct fuse_req *req)
 {
 	return req->in.h.opcode == FUSE_SETLKW;
 }
+
+/* locks.c: more waits for locks than a ring may hold */
+void pvfs_locks_init(struct pvfs_dev *dev);
+void pvfs_locks_free(struct pvfs_dev *dev);
+enum pvfs_lock pvfs_lock_way(const struct pvfs_queue *q, const struct fuse_req *req);
+bool pvfs_lock_done(struct pvfs_queue *q, struct fuse_req *req, enum pvfs_lock lock);
 
 /* abandon.c: requests of tasks that were killed */
 void pvfs_wait_killable(struct pvfs_dev *dev, struct fuse_req *req);

@@ -5,9 +5,10 @@
  * A request that finds the ring full, or others queued, goes to the tail of FUSE's
  * own list of pending requests, where a fatal signal can still take it away.  The
  * sender appends with its queue's lock held and then dispatches from the head while
- * its ring has room; each task that takes replies from a ring dispatches, too.  So
- * while the list is not empty, the ring of the last sender that appended is full, and
- * its next reply has the list looked at again.
+ * its ring has room, and then to the other rings; each task that takes replies from a ring
+ * dispatches, too.  So while the list is not empty, each ring was found full after the last
+ * sender had appended, and the next reply of any has the list looked at again.  Such a reply
+ * comes, because waits for locks do not fill a ring (see locks.c).
  */
 #include "pvfs.h"
 
@@ -21,12 +22,22 @@ static struct pvfs_queue *pvfs_this_queue(struct pvfs_dev *dev)
 	return &dev->queues[dev->map[raw_smp_processor_id()]];
 }
 
+/* Of the mount, if there is one: it goes by RCU, and the lock keeps preemption off. */
+static struct fuse_iqueue *pvfs_fiq(struct pvfs_queue *q)
+{
+	struct fuse_conn *fc = READ_ONCE(q->dev->fc);
+
+	return fc ? &fc->iq : NULL;
+}
+
 static void pvfs_slot_free(struct pvfs_queue *q, struct pvfs_slot *slot)
 {
 	kfree(slot->big);
 	slot->big = NULL;
 	slot->req = NULL;
 	slot->wait = NULL;
+	q->lock_waits -= slot->lock == PVFS_LOCK_WAITS;
+	slot->lock = PVFS_LOCK_NONE;
 	list_move(&slot->node, &q->free);
 }
 
@@ -59,15 +70,18 @@ static struct pvfs_slot *pvfs_add(struct pvfs_queue *q, struct fuse_req *req, vo
 	if (!slot)
 		return ERR_PTR(-ENOSPC);
 	slot->big = big;
+	slot->lock = pvfs_lock_way(q, req);
 	pvfs_request_fill(q, slot, req);
 	err = pvfs_slot_add(q, slot);
 	if (unlikely(err)) {
 		slot->big = NULL;
 		slot->req = NULL;
+		slot->lock = PVFS_LOCK_NONE;
 		return ERR_PTR(err);
 	}
 	list_move_tail(&slot->node, &q->busy);
 	q->poll.inflight++;
+	q->lock_waits += slot->lock == PVFS_LOCK_WAITS;
 	q->unmeasured += slot->class == PVFS_NEVER;
 	q->stats.requests++;
 	slot->start = local_clock();
@@ -75,7 +89,7 @@ static struct pvfs_slot *pvfs_add(struct pvfs_queue *q, struct fuse_req *req, vo
 	set_bit(FR_SENT, &req->flags);
 	/* Pairs with the barrier in request_wait_answer(): one of us sees the other. */
 	smp_mb__after_atomic();
-	if (unlikely(test_bit(FR_INTERRUPTED, &req->flags)) && pvfs_can_interrupt(req)) {
+	if (unlikely(slot->lock == PVFS_LOCK_WAITS && test_bit(FR_INTERRUPTED, &req->flags))) {
 		slot->interrupt = true;
 		pvfs_hiprio_interrupt(q->dev);
 	}
@@ -145,6 +159,30 @@ static void pvfs_dispatch(struct pvfs_queue *q, struct fuse_iqueue *fiq)
 	spin_unlock(&fiq->lock);
 	/* Under the lock, because few come here. */
 	virtqueue_kick(q->poll.vq);
+}
+
+/**
+ * pvfs_dispatch_all - send pending requests to any ring that has room
+ * @dev: the device
+ *
+ * Its own ring may be full of requests that take long, while others are idle.
+ */
+void pvfs_dispatch_all(struct pvfs_dev *dev)
+{
+	struct fuse_iqueue *fiq;
+	struct pvfs_queue *q;
+	unsigned int i;
+
+	for (i = 0; i < dev->nr_queues; i++) {
+		q = &dev->queues[i];
+		spin_lock_bh(&q->poll.lock);
+		fiq = q->live ? pvfs_fiq(q) : NULL;
+		if (fiq) {
+			pvfs_dispatch(q, fiq);
+			pvfs_watch(q);
+		}
+		spin_unlock_bh(&q->poll.lock);
+	}
 }
 
 static int pvfs_append(struct pvfs_queue *q, struct fuse_iqueue *fiq, struct fuse_req *req)
@@ -241,6 +279,8 @@ void pvfs_send_req(struct fuse_iqueue *fiq, struct fuse_req *req)
 	spin_unlock_bh(&q->poll.lock);
 	if (kick)
 		virtqueue_notify(q->poll.vq);
+	if (unlikely(!slot))
+		pvfs_dispatch_all(dev);
 	if (budget && !pvfs_wait_poll(q, slot, &wait, budget))
 		budget = 0;
 	preempt_enable();
@@ -269,11 +309,14 @@ static void pvfs_slot_done(struct pvfs_queue *q, struct pvfs_slot *slot, struct 
 {
 	struct pvfs_wait *wait = slot->wait;
 	struct fuse_req *req = slot->req;
+	enum pvfs_lock lock = slot->lock;
 
 	pvfs_slot_free(q, slot);
 	q->poll.inflight--;
 	q->unmeasured -= slot->class == PVFS_NEVER;
 	clear_bit(FR_SENT, &req->flags);
+	if (unlikely(lock) && pvfs_lock_done(q, req, lock))
+		return;
 	if (wait) {
 		virtio_poll_waiter_del(&q->poll);
 		q->stats.polled++;
@@ -298,14 +341,6 @@ static void pvfs_slot_answered(struct pvfs_queue *q, struct pvfs_slot *slot,
 	}
 	pvfs_request_reply(q, slot, written);
 	pvfs_slot_done(q, slot, done);
-}
-
-/* Of the mount, if there is one: it goes by RCU, and the lock keeps preemption off. */
-static struct fuse_iqueue *pvfs_fiq(struct pvfs_queue *q)
-{
-	struct fuse_conn *fc = READ_ONCE(q->dev->fc);
-
-	return fc ? &fc->iq : NULL;
 }
 
 /**
@@ -487,6 +522,7 @@ int pvfs_queue_alloc(struct pvfs_queue *q)
 
 	if (q->sg)
 		return 0;
+	q->max_lock_waits = slots / 2;
 	q->nr_sg = min(ring, PVFS_SG_HEADERS + FUSE_MAX_MAX_PAGES);
 	q->sg = kcalloc(q->nr_sg, sizeof(*q->sg), GFP_KERNEL);
 	if (!q->sg)
@@ -542,7 +578,7 @@ void pvfs_queue_stop(struct pvfs_queue *q)
 }
 
 /**
- * pvfs_queue_drop_pending - end what waits for room in a ring
+ * pvfs_queue_drop_pending - end what waits for room in a ring, or to ask for a lock again
  * @q: some queue of the connection's device; all of them are stopped
  * @fiq: of the connection
  *
@@ -554,6 +590,7 @@ void pvfs_queue_drop_pending(struct pvfs_queue *q, struct fuse_iqueue *fiq)
 
 	spin_lock_bh(&q->poll.lock);
 	spin_lock(&fiq->lock);
+	list_splice_tail_init(&q->dev->parked, &fiq->pending);
 	list_for_each_entry_safe(req, next, &fiq->pending, list) {
 		list_del_init(&req->list);
 		clear_bit(FR_PENDING, &req->flags);

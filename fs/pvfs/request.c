@@ -96,7 +96,7 @@ static void *pvfs_slot_out(struct pvfs_slot *slot)
 /**
  * pvfs_request_fill - copy into a slot all that the device reads, but for pages
  * @q: the queue, locked
- * @slot: a free slot of it; @slot->big is set
+ * @slot: a free slot of it; @slot->big and @slot->lock are set
  * @req: the request
  */
 void pvfs_request_fill(struct pvfs_queue *q, struct pvfs_slot *slot, struct fuse_req *req)
@@ -115,13 +115,15 @@ void pvfs_request_fill(struct pvfs_queue *q, struct pvfs_slot *slot, struct fuse
 	slot->interrupt = false;
 	slot->class = pvfs_request_class(req);
 	/* How long these take is up to other processes, or to the host's disk and the caller. */
-	slot->patient = pvfs_can_interrupt(req) || slot->class == PVFS_SYNC;
+	slot->patient = slot->lock == PVFS_LOCK_WAITS || slot->class == PVFS_SYNC;
 	slot->in_size = pvfs_in_size(args);
 	slot->out_size = pvfs_out_size(req);
 	slot->out_pages = slot->out_size && args->out_pages ?
 			  args->out_args[args->out_numargs - 1].size : 0;
 
 	memcpy(to, &req->in.h, sizeof(req->in.h));
+	if (slot->lock == PVFS_LOCK_ASKS)
+		((struct fuse_in_header *)to)->opcode = FUSE_SETLK;
 	to += sizeof(req->in.h);
 	for (i = 0; i < n; i++) {
 		memcpy(to, args->in_args[i].value, args->in_args[i].size);

@@ -2,7 +2,7 @@
 """A virtio-fs device that lies: a vhost-user back end with one file, whose replies and
 used ring can be made wrong, or that takes requests and says nothing (`silent`).  A lock of
 the file is never free, and waiting for it ends with the second INTERRUPT: the first is answered
-by -EAGAIN.  The directory `sub` is announced as a submount, and has such a file, too.
+by -EAGAIN.  With `locks`, a dictionary, locks are granted; it has the owner of each.  The directory `sub` is announced as a submount, and has such a file, too.
 
 Requests whose numbers are in `hold` are answered late: before the next request after it is empty.
 `handles` and `lookups` are what the guest has not given back yet.
@@ -22,6 +22,7 @@ FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, DESTROY, BATCH_FORGET = 25, 26, 27, 2
 SETLK, SETLKW, INTERRUPT = 32, 33, 36
 F_ASYNC_READ, F_FLOCK_LOCKS, F_SUBMOUNTS = 1 << 0, 1 << 10, 1 << 27
 ATTR_SUBMOUNT = 1
+F_UNLCK, RELEASE_FLOCK_UNLOCK = 2, 1 << 1
 SILENT = (FORGET, BATCH_FORGET)
 DATA = b"the truth\n"
 OUT = struct.Struct("<IiQ")
@@ -53,6 +54,8 @@ class Liar(Backend):
         self.told = 0
         self.waiting = {}
         self.interrupts = 0
+        self.locks = None
+        self.askers = set()  # who has asked for a lock
         super().__init__(directory / "liar.sock")
 
     def request(self, ring, head):
@@ -71,8 +74,8 @@ class Liar(Backend):
     def answered(self, ring, head, message, room):
         _, opcode, unique, nodeid = struct.unpack_from("<IIQQ", message)
         reply = Reply(head, unique)
-        if opcode == SETLKW:
-            self.waiting[unique] = (ring, room, reply)
+        if opcode == SETLKW and not self.takes(nodeid, message[40:]):
+            self.waiting[unique] = (ring, room, reply, nodeid, message[40:])
             return
         if opcode == INTERRUPT:
             self.interrupt(reply, struct.unpack_from("<Q", message, 40)[0])
@@ -98,9 +101,35 @@ class Liar(Backend):
             return
         reply.header = b""
         if unique in self.waiting:
-            ring, room, waiter = self.waiting.pop(unique)
+            ring, room, waiter, *_ = self.waiting.pop(unique)
             waiter.error = -errno.EINTR
             self.send(ring, room, waiter)
+
+    def takes(self, nodeid, arguments):
+        """Whether the lock of a node is its owner's now."""
+        owner = struct.unpack_from("<Q", arguments, 8)[0]
+        self.askers.add((nodeid, owner))
+        return self.locks is not None and self.locks.setdefault(nodeid, owner) == owner
+
+    def unlock(self, nodeid, owner):
+        """The one that has waited longest has it next."""
+        if not self.locks or self.locks.get(nodeid) != owner:
+            return
+        del self.locks[nodeid]
+        for unique, (ring, room, reply, of, arguments) in self.waiting.items():
+            if of == nodeid:
+                del self.waiting[unique]
+                self.takes(nodeid, arguments)
+                self.send(ring, room, reply)
+                return
+
+    def lock(self, nodeid, arguments):
+        if struct.unpack_from("<I", arguments, 32)[0] == F_UNLCK:
+            self.unlock(nodeid, struct.unpack_from("<Q", arguments, 8)[0])
+            return b""
+        if self.locks is not None and not self.takes(nodeid, arguments):
+            return errno.EAGAIN
+        return b""
 
     # FUSE
 
@@ -137,8 +166,13 @@ class Liar(Backend):
             return struct.pack("<5Q", 1, 1, 1, 1, 1) + struct.pack("<10I", 4096, 255, *[0] * 8)
         if opcode in (RELEASE, RELEASEDIR):
             self.handles -= 1
+            _, _, flags, owner = struct.unpack_from("<QIIQ", arguments)
+            if flags & RELEASE_FLOCK_UNLOCK:
+                self.unlock(nodeid, owner)
             return b""
-        if opcode in (FLUSH, READDIR, DESTROY, SETLK):
+        if opcode in (SETLK, SETLKW):
+            return self.lock(nodeid, arguments)
+        if opcode in (FLUSH, READDIR, DESTROY):
             return b""
         return errno.ENOSYS
 
