@@ -16,16 +16,26 @@
  * late reply may have opened a file, or have made the server count a lookup: RELEASE and FORGET
  * undo that, as long as the mount lasts.
  *
- * A task that exits closes its files.  FLUSH is forced, so the core waits for it, and no signal
- * reaches the task any more.  Nobody looks at the result, and the data have been written before.
- * So the task waits for PVFS_EXIT_SECONDS, and then leaves the request to the server, unless the
- * mount has had POSIX locks or flock, which FLUSH may drop.
+ * A task that exits closes its files.  FLUSH and RELEASE are forced, so the core waits for them,
+ * and no signal reaches the task any more.  No caller looks at the results, and the data have been
+ * written before.  So the task waits for PVFS_EXIT_SECONDS, and then leaves the request to the
+ * server, unless the mount has had POSIX locks or flock, which either may drop.  A task has many
+ * files, so it waits only once, and no task waits at a server that has not sent a reply since the
+ * last wait ran out.
  *
- * One case is not covered: a signal that has a handler comes while the request waits for room in
+ * The server does not give the number of an open file to another one before it has carried out the
+ * RELEASE, so that may be late.  But the next mount's files may have the same numbers.  So umount
+ * waits for an abandoned RELEASE, and gives the device up if there is no reply.  A RELEASE that
+ * found no room in the ring is sent in the background instead.  FORGET may overtake an abandoned
+ * RELEASE.  A server that refuses the RELEASE for this keeps the file open until the mount ends.
+ *
+ * Two cases are not covered: a task is killed while a forced request waits for room in the ring,
+ * before the task exits; and a signal that has a handler comes while the request waits for room in
  * the ring, and SIGKILL comes once the device has it.  The core asks the transport only once.
  */
 #include "pvfs.h"
 
+#include <linux/delay.h>
 #include <linux/highmem.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -51,15 +61,22 @@ static u32 pvfs_open_flags(const struct fuse_args *args)
 	return args->opcode == FUSE_OPEN || args->opcode == FUSE_OPENDIR ? in->flags : 0;
 }
 
+static bool pvfs_is_release(u32 opcode)
+{
+	return opcode == FUSE_RELEASE || opcode == FUSE_RELEASEDIR;
+}
+
 static bool pvfs_changes_nothing(const struct pvfs_dev *dev, const struct fuse_args *args)
 {
 	switch (args->opcode) {
 	case FUSE_OPEN:
 		return !(pvfs_open_flags(args) & O_TRUNC);
 	case FUSE_FLUSH:
+	case FUSE_RELEASE:
+	case FUSE_RELEASEDIR:
 		/*
-		 * It drops the POSIX locks of a lock owner.  The core makes that number from a
-		 * pointer, which the next process may have, and a late FLUSH would drop its locks.
+		 * It drops the locks of a lock owner.  The core makes that number from a pointer,
+		 * which the next process may have, and a late request would drop its locks.
 		 */
 		return !READ_ONCE(dev->had_locks);
 	case FUSE_ACCESS:
@@ -205,23 +222,43 @@ static bool pvfs_is_finished(struct fuse_req *req)
 	return test_bit(FR_FINISHED, &req->flags);
 }
 
-/**
- * pvfs_wait_killable - wait for a request in place of the core, until the task is killed
- * @dev: the device
- * @req: the request, of this task; the device has it
- */
-void pvfs_wait_killable(struct pvfs_dev *dev, struct fuse_req *req)
+struct pvfs_release {
+	struct fuse_args args;
+	struct fuse_release_in in;
+};
+
+static void pvfs_release_end(struct fuse_mount *fm, struct fuse_args *args, int error)
 {
-	if (!wait_event_killable(req->waitq, pvfs_is_finished(req)))
-		return;
-	while (pvfs_abandon(dev, req) == -EAGAIN)
-		if (wait_event_timeout(req->waitq, pvfs_is_finished(req), PVFS_RETRY))
-			return;
+	kfree(container_of(args, struct pvfs_release, args));
 }
 
-/* Take back a request that still waits for room. */
-static void pvfs_withdraw(struct fuse_iqueue *fiq, struct fuse_req *req)
+/* RELEASE, for which nobody waits.  Without memory the file stays open until the mount ends. */
+static void pvfs_release_later(struct fuse_mount *fm, u32 opcode, u64 nodeid,
+			       const struct fuse_release_in *in)
 {
+	struct pvfs_release *release = kzalloc(sizeof(*release), GFP_KERNEL);
+
+	if (!release)
+		return;
+	release->in = *in;
+	release->args = (struct fuse_args){
+		.opcode = opcode,
+		.nodeid = nodeid,
+		.in_numargs = 1,
+		.in_args[0] = { .size = sizeof(release->in), .value = &release->in },
+		.force = true,
+		.nocreds = true,
+		.end = pvfs_release_end,
+	};
+	if (fuse_simple_background(fm, &release->args, GFP_KERNEL))
+		kfree(release);
+}
+
+/* Take back a request that still waits for room; false: it does not. */
+static bool pvfs_withdraw(struct pvfs_dev *dev, struct fuse_req *req)
+{
+	struct fuse_iqueue *fiq = &req->fm->fc->iq;
+	struct fuse_args *args = req->args;
 	bool pending;
 
 	spin_lock(&fiq->lock);
@@ -230,9 +267,39 @@ static void pvfs_withdraw(struct fuse_iqueue *fiq, struct fuse_req *req)
 		list_del_init(&req->list);
 	spin_unlock(&fiq->lock);
 	if (!pending)
-		return;
+		return false;
+	if (pvfs_is_release(args->opcode))
+		pvfs_release_later(get_fuse_mount_super(dev->sb), args->opcode, args->nodeid,
+				   args->in_args[0].value);
 	req->out.h.error = -EINTR;
 	fuse_request_end(req);
+	return true;
+}
+
+/* Whether a wait would be one more of a task, or at a server, that has had its time. */
+static bool pvfs_has_waited(struct pvfs_dev *dev)
+{
+	u64 replies = READ_ONCE(dev->exit_replies);
+
+	if (READ_ONCE(dev->exit_task) == current->start_boottime)
+		return true;
+	if (!replies)
+		return false;
+	if (replies == pvfs_replies(dev) + 1)
+		return true;
+	WRITE_ONCE(dev->exit_replies, 0);
+	return false;
+}
+
+static bool pvfs_finishes_at_exit(struct pvfs_dev *dev, struct fuse_req *req)
+{
+	if (pvfs_has_waited(dev))
+		return pvfs_is_finished(req);
+	if (wait_event_timeout(req->waitq, pvfs_is_finished(req), PVFS_EXIT_SECONDS * HZ))
+		return true;
+	WRITE_ONCE(dev->exit_task, current->start_boottime);
+	WRITE_ONCE(dev->exit_replies, pvfs_replies(dev) + 1);
+	return false;
 }
 
 /**
@@ -242,11 +309,68 @@ static void pvfs_withdraw(struct fuse_iqueue *fiq, struct fuse_req *req)
  */
 void pvfs_wait_at_exit(struct pvfs_dev *dev, struct fuse_req *req)
 {
-	if (req->args->opcode != FUSE_FLUSH || READ_ONCE(dev->had_locks) ||
-	    wait_event_timeout(req->waitq, pvfs_is_finished(req), PVFS_EXIT_SECONDS * HZ))
+	if (req->args->opcode != FUSE_FLUSH && !pvfs_is_release(req->args->opcode))
 		return;
-	pvfs_withdraw(&req->fm->fc->iq, req);
-	pvfs_abandon(dev, req);
+	if (READ_ONCE(dev->had_locks) || pvfs_finishes_at_exit(dev, req))
+		return;
+	if (!pvfs_withdraw(dev, req))
+		pvfs_abandon(dev, req);
+}
+
+/**
+ * pvfs_wait_killable - wait for a request in place of the core, until the task is killed
+ * @dev: the device
+ * @req: the request, of this task; the device has it
+ */
+void pvfs_wait_killable(struct pvfs_dev *dev, struct fuse_req *req)
+{
+	if (!wait_event_killable(req->waitq, pvfs_is_finished(req)))
+		return;
+	if (pvfs_is_release(req->args->opcode)) {
+		/* It is about to exit, and closes its files. */
+		pvfs_wait_at_exit(dev, req);
+		return;
+	}
+	while (pvfs_abandon(dev, req) == -EAGAIN)
+		if (wait_event_timeout(req->waitq, pvfs_is_finished(req), PVFS_RETRY))
+			return;
+}
+
+static bool pvfs_has_late_release(struct pvfs_queue *q)
+{
+	struct pvfs_slot *slot;
+	bool found = false;
+
+	spin_lock_bh(&q->poll.lock);
+	list_for_each_entry(slot, &q->busy, node) {
+		found = slot->abandoned && pvfs_is_release(slot->abandoned->opcode);
+		if (found)
+			break;
+	}
+	spin_unlock_bh(&q->poll.lock);
+	return found;
+}
+
+/**
+ * pvfs_abandoned_await - no abandoned RELEASE is to outlive its mount
+ * @dev: the device; DESTROY is answered
+ */
+void pvfs_abandoned_await(struct pvfs_dev *dev)
+{
+	unsigned long end = jiffies + PVFS_EXIT_SECONDS * HZ;
+	unsigned int i;
+
+	for (i = 0; i < dev->nr_queues; i++) {
+		while (pvfs_has_late_release(&dev->queues[i])) {
+			if (time_after(jiffies, end)) {
+				pr_err("pvfs: %s does not answer RELEASE, and is given up\n",
+				       dev->tag);
+				queue_work(pvfs_fail_wq, &dev->fail_work);
+				return;
+			}
+			msleep(20);
+		}
+	}
 }
 
 /* The end of a late reply's work */
@@ -265,35 +389,12 @@ static void pvfs_undo_lookup(struct fuse_mount *fm, u64 nodeid)
 	pvfs_send_forget(&fm->fc->iq, link);
 }
 
-struct pvfs_release {
-	struct fuse_args args;
-	struct fuse_release_in in;
-};
-
-static void pvfs_release_end(struct fuse_mount *fm, struct fuse_args *args, int error)
-{
-	kfree(container_of(args, struct pvfs_release, args));
-}
-
 static void pvfs_undo_open(struct pvfs_abandoned *ab, u64 fh)
 {
-	struct pvfs_release *release = kzalloc(sizeof(*release), GFP_KERNEL);
+	struct fuse_release_in in = { .fh = fh, .flags = ab->open_flags };
 
-	if (!release)
-		return;
-	release->in.fh = fh;
-	release->in.flags = ab->open_flags;
-	release->args = (struct fuse_args){
-		.opcode = ab->opcode == FUSE_OPENDIR ? FUSE_RELEASEDIR : FUSE_RELEASE,
-		.nodeid = ab->nodeid,
-		.in_numargs = 1,
-		.in_args[0] = { .size = sizeof(release->in), .value = &release->in },
-		.force = true,
-		.nocreds = true,
-		.end = pvfs_release_end,
-	};
-	if (fuse_simple_background(ab->fm, &release->args, GFP_KERNEL))
-		kfree(release);
+	pvfs_release_later(ab->fm, ab->opcode == FUSE_OPENDIR ? FUSE_RELEASEDIR : FUSE_RELEASE,
+			   ab->nodeid, &in);
 }
 
 static bool pvfs_is_dots(const struct fuse_direntplus *entry)

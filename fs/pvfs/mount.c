@@ -176,6 +176,8 @@ static int pvfs_fill_super_locked(struct super_block *sb, struct pvfs_context *c
 	WRITE_ONCE(dev->cache, ctx->cache);
 	WRITE_ONCE(dev->writeback, false);
 	WRITE_ONCE(dev->had_locks, false);
+	WRITE_ONCE(dev->exit_replies, 0);
+	WRITE_ONCE(dev->exit_task, 0);
 	WRITE_ONCE(dev->fc, fm->fc);
 	pvfs_timeout_start(dev, ctx->timeout);
 	fuse_send_init(fm);
@@ -204,6 +206,7 @@ static void pvfs_conn_destroy(struct fuse_mount *fm)
 		pvfs_abandoned_unmount(&dev->queues[i]);
 	pvfs_hiprio_drain(dev);
 	fuse_conn_destroy(fm);
+	pvfs_abandoned_await(dev);
 	/* Only now: DESTROY may wait for a server that does not answer. */
 	pvfs_timeout_stop(dev);
 	mutex_lock(&dev->lock);

@@ -207,6 +207,8 @@ struct pvfs_dev {
 	bool up;			/* it has virtqueues */
 	bool given_up;			/* it was stopped, and may start anew */
 	bool had_locks;			/* of files, since it was mounted; see abandon.c */
+	u64 exit_replies;		/* when a wait at exit ran out, plus 1; see abandon.c */
+	u64 exit_task;			/* start_boottime of the task whose wait ran out last */
 	struct list_head parked;	/* requests for locks that are not free; see locks.c */
 	struct delayed_work park_work;
 	struct work_struct fail_work;
@@ -247,6 +249,7 @@ void pvfs_send_req(struct fuse_iqueue *fiq, struct fuse_req *req);
 unsigned int pvfs_collect(struct pvfs_queue *q, struct list_head *done, bool polled);
 void pvfs_dispatch_all(struct pvfs_dev *dev);
 bool pvfs_queue_waits(struct pvfs_queue *q, u64 *replies);
+u64 pvfs_replies(struct pvfs_dev *dev);
 void pvfs_end_list(struct list_head *done);
 
 /* request.c: between a request and a slot */
@@ -296,6 +299,7 @@ bool pvfs_lock_done(struct pvfs_queue *q, struct fuse_req *req, enum pvfs_lock l
 /* abandon.c: requests of tasks that were killed */
 void pvfs_wait_killable(struct pvfs_dev *dev, struct fuse_req *req);
 void pvfs_wait_at_exit(struct pvfs_dev *dev, struct fuse_req *req);
+void pvfs_abandoned_await(struct pvfs_dev *dev);
 void pvfs_abandoned_end(struct pvfs_slot *slot);
 void pvfs_abandoned_unmount(struct pvfs_queue *q);
 

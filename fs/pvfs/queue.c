@@ -412,6 +412,22 @@ bool pvfs_queue_waits(struct pvfs_queue *q, u64 *replies)
 }
 
 /**
+ * pvfs_replies - how many replies the server has sent
+ * @dev: the device
+ *
+ * As long as the number stays the same, the server is silent.
+ */
+u64 pvfs_replies(struct pvfs_dev *dev)
+{
+	u64 replies = 0;
+	unsigned int i;
+
+	for (i = 0; i < dev->nr_queues; i++)
+		pvfs_queue_waits(&dev->queues[i], &replies);
+	return replies;
+}
+
+/**
  * pvfs_end_list - end requests that pvfs_collect() left to its caller
  * @done: the requests; no lock is held
  */

@@ -83,16 +83,6 @@ static struct pvfs_probe *pvfs_probe_send(struct fuse_mount *fm)
 	return NULL;
 }
 
-static u64 pvfs_replies(struct pvfs_dev *dev)
-{
-	u64 replies = 0;
-	unsigned int i;
-
-	for (i = 0; i < dev->nr_queues; i++)
-		pvfs_queue_waits(&dev->queues[i], &replies);
-	return replies;
-}
-
 static bool pvfs_probe_is_answered(struct pvfs_dev *dev, struct pvfs_probe *probe)
 {
 	unsigned int times = PVFS_FORCE_TIMES;

@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-from pvfs import FIO, TAG, PvfsCase, Virtiofsd, wait_for
+from pvfs import FIO, PATIENCE, TAG, PvfsCase, Virtiofsd, wait_for
 from pvlab import image, ktap
 from server import (
     DATA,
@@ -18,6 +18,7 @@ from server import (
     OPENDIR,
     READ,
     READDIR,
+    RELEASE,
     SETATTR,
     STATFS,
 )
@@ -43,6 +44,20 @@ class Signals(PvfsCase):
         finally:
             self.server.send(signal.SIGCONT)
         self.assertEqual(self.sh("cat /mnt/x"), "")
+
+    def test_killed_with_an_open_file(self):
+        """Nobody else has it, and closing it takes an answer."""
+        self.sh("echo >/mnt/open")
+        pid = self.start('sh -c "exec sleep 1000 </mnt/open"')
+        self.sh(f"until readlink /proc/{pid}/fd/0 | grep -q /mnt/open; do sleep 0.1; done")
+        self.server.send(signal.SIGSTOP)
+        try:
+            self.sh(f"kill -9 {pid}")
+            self.assertNotEqual(self.ended(), 0)
+            self.assertEqual(self.counters()["inflight"], 2)
+        finally:
+            self.server.send(signal.SIGCONT)
+        self.assertEqual(self.sh("cat /mnt/open"), "")
 
     def test_killed_while_it_works(self):
         for _ in range(LOOPS):
@@ -149,8 +164,39 @@ class Killed(PvfsCase):
                 self.kill(command, *hold)
                 self.assertNotEqual(self.ended(), 0)
                 self.assert_given_back()
-            self.assertEqual(grown["abandoned"], len(hold) - (what in in_the_background), what)
+            # Once a task has waited in vain at its exit, it does not look whether RELEASE is fast.
+            waited = what == "closing at exit"
+            expected = len(hold) - (what in in_the_background)
+            self.assertIn(grown["abandoned"], (expected, expected + waited), what)
             self.assertEqual(grown["bad_replies"], 0)
+
+    def test_it_waits_at_its_exit_once(self):
+        """Not for each of its files in turn."""
+        files = " ".join(f"{fd}</mnt/file" for fd in range(3, 10))
+        with self.counting() as grown:
+            pid = self.start(f'sh -c "exec {files}; exec sleep 1000"')
+            wait_for(lambda: self.server.handles == 7, "the files are open")
+            self.server.hold = (FLUSH, RELEASE)
+            self.sh(f"kill -9 {pid}")
+            # The wait is one of 10 seconds; 14 of them are more than this.
+            wait_for(lambda: self.status("test -s /tmp/status") == 0, "it ends", PATIENCE / 2)
+            self.assert_given_back()
+        self.assertEqual(grown["abandoned"], 14)
+
+    def test_a_late_release_does_not_outlive_its_mount(self):
+        """The next mount's files may have the same numbers."""
+        pid = self.start('sh -c "exec sleep 1000 </mnt/file"')
+        wait_for(lambda: self.server.handles, "the file is open")
+        self.server.hold = (RELEASE,)
+        self.sh(f"kill -9 {pid}")
+        self.assertNotEqual(self.ended(), 0)
+        self.sh("umount /mnt")
+        self.assertIn("does not answer RELEASE", self.sh("dmesg"))
+        self.assertEqual(self.counters()["inflight"], 0)
+        self.server.held.clear()
+        self.server.hold = ()
+        self.server.handles = 0
+        self.mount()
 
     def test_it_waits_for_changes_and_for_memory_of_others(self):
         for command, hold in (
@@ -251,6 +297,21 @@ class Silence(PvfsCase):
         self.sh(self.force)
         self.assert_unmounted()
         self.mount()
+
+    def pci_command(self, bits):
+        """The low byte of the COMMAND register: 1 and 2 are access, 4 is bus mastering."""
+        config = "$(readlink -f /sys/bus/virtio/drivers/pvfs/virtio*)/../config"
+        self.sh(f"printf '\\00{bits}' | dd of={config} bs=1 seek=4 conv=notrunc 2>/dev/null")
+
+    def test_a_device_that_was_gone_for_a_moment_may_write_again(self):
+        """While it reads as all ones it loses bus mastering."""
+        self.answers()
+        self.server.silent = True
+        self.pci_command(4)
+        self.sh(self.force)
+        self.assert_unmounted()
+        self.pci_command(3)
+        self.again()
 
     def test_a_device_given_up_for_its_timeout_is_mounted_again(self):
         self.sh(f"umount /mnt; mount.pvfs {TAG} /mnt -o timeout={LIMIT}; ls /mnt")
