@@ -111,6 +111,15 @@ static void pvfs_reset(struct virtio_device *vdev)
 		pci_clear_master(to_pci_dev(parent));
 }
 
+/* Once the device holds nothing of an earlier driver's, or of ours, any more. */
+static void pvfs_allow_dma(struct virtio_device *vdev)
+{
+	struct device *parent = vdev->dev.parent;
+
+	if (parent && dev_is_pci(parent))
+		pci_set_master(to_pci_dev(parent));
+}
+
 /*
  * No request after this, and none before it is left in flight.  After the grace period
  * no caller polls and no one is about to kick; after the reset the device does not write
@@ -279,6 +288,7 @@ int pvfs_dev_revive(struct pvfs_dev *dev)
 		return -EBUSY;
 	pvfs_down(dev);
 	virtio_reset_device(vdev);
+	pvfs_allow_dma(vdev);
 	err = virtio_renegotiate(vdev);
 	if (!err)
 		err = pvfs_up(dev);
@@ -347,6 +357,8 @@ static int pvfs_probe(struct virtio_device *vdev)
 	INIT_WORK(&dev->fail_work, pvfs_fail_work);
 	dev->vdev = vdev;
 	vdev->priv = dev;
+	/* The core has reset it.  pvfs_reset() may have taken this from it. */
+	pvfs_allow_dma(vdev);
 
 	err = pvfs_read_config(dev);
 	if (!err)
