@@ -7,6 +7,9 @@
 /* For what interrupts leave to tasks; writeback waits for it, so it has a rescuer. */
 struct workqueue_struct *pvfs_wq;
 
+/* For the ends of requests that may wait for what a work of pvfs_wq does, see pvfs_end_later(). */
+struct workqueue_struct *pvfs_block_wq;
+
 /* For giving up a device: it waits for a mutex and a reset, and must not use up that rescuer. */
 struct workqueue_struct *pvfs_fail_wq;
 
@@ -17,10 +20,13 @@ static int __init pvfs_init(void)
 	pvfs_wq = alloc_workqueue("pvfs", WQ_HIGHPRI | WQ_MEM_RECLAIM, 0);
 	if (!pvfs_wq)
 		return -ENOMEM;
-	pvfs_fail_wq = alloc_workqueue("pvfs-fail", WQ_MEM_RECLAIM, 0);
 	err = -ENOMEM;
-	if (!pvfs_fail_wq)
+	pvfs_block_wq = alloc_workqueue("pvfs-block", WQ_MEM_RECLAIM, 0);
+	if (!pvfs_block_wq)
 		goto wq;
+	pvfs_fail_wq = alloc_workqueue("pvfs-fail", WQ_MEM_RECLAIM, 0);
+	if (!pvfs_fail_wq)
+		goto block_wq;
 	err = register_virtio_driver(&pvfs_driver);
 	if (err)
 		goto fail_wq;
@@ -33,6 +39,8 @@ driver:
 	unregister_virtio_driver(&pvfs_driver);
 fail_wq:
 	destroy_workqueue(pvfs_fail_wq);
+block_wq:
+	destroy_workqueue(pvfs_block_wq);
 wq:
 	destroy_workqueue(pvfs_wq);
 	return err;
@@ -43,6 +51,7 @@ static void __exit pvfs_exit(void)
 	unregister_filesystem(&pvfs_type);
 	unregister_virtio_driver(&pvfs_driver);
 	destroy_workqueue(pvfs_fail_wq);
+	destroy_workqueue(pvfs_block_wq);
 	destroy_workqueue(pvfs_wq);
 }
 

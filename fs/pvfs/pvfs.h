@@ -224,6 +224,7 @@ struct pvfs_dev {
 
 /* main.c */
 extern struct workqueue_struct *pvfs_wq;
+extern struct workqueue_struct *pvfs_block_wq;
 extern struct workqueue_struct *pvfs_fail_wq;
 
 /* mount.c */

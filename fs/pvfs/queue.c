@@ -101,14 +101,14 @@ static struct pvfs_slot *pvfs_add(struct pvfs_queue *q, struct fuse_req *req, vo
  *
  * The end of direct reads into user memory dirties pages, and may sleep for a page's
  * lock, which the end of another request may have to drop.  So these have a work of
- * their own.
+ * their own, on a workqueue of its own: @work must not wait for the same rescuer.
  */
 static void pvfs_end_later(struct pvfs_queue *q, struct fuse_req *req)
 {
 	lockdep_assert_held(&q->poll.lock);
 	if (req->args->may_block) {
 		list_add_tail(&req->list, &q->blocking);
-		queue_work(pvfs_wq, &q->block_work);
+		queue_work(pvfs_block_wq, &q->block_work);
 	} else {
 		list_add_tail(&req->list, &q->ended);
 		queue_work(pvfs_wq, &q->work);
