@@ -335,10 +335,14 @@ static int pvfs_alloc_queues(struct pvfs_dev *dev)
 /*
  * An indirect table would be an allocation for each request.  So requests take as many
  * entries of the ring as they have segments.
+ *
+ * The core accepts an admin queue for each driver.  virtio_pci frees it with the other rings, and
+ * looks into it at each reset, which may come later: in pvfs_dev_revive(), and after a suspend.
  */
 static int pvfs_validate(struct virtio_device *vdev)
 {
 	__virtio_clear_bit(vdev, VIRTIO_RING_F_INDIRECT_DESC);
+	__virtio_clear_bit(vdev, VIRTIO_F_ADMIN_VQ);
 	return 0;
 }
 

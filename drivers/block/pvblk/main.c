@@ -220,7 +220,7 @@ static void pvblk_allow_dma(struct virtio_device *vdev)
  * @vdev: the device
  *
  * virtio_pci looks after its admin queue at a reset, if the device has one, and that
- * went with the rings.
+ * went with the rings.  Another driver may have accepted it.
  *
  * Return: whether it is there.
  */
@@ -341,6 +341,16 @@ static int pvblk_make_disk(struct pvblk_dev *dev)
 		return err;
 	virtio_device_ready(dev->vdev);
 	return device_add_disk(&dev->vdev->dev, dev->disk, pvblk_groups);
+}
+
+/*
+ * The core accepts an admin queue for each driver.  virtio_pci frees it with the other rings, and
+ * looks into it at each reset, which the core does once more after a suspend.
+ */
+static int pvblk_validate(struct virtio_device *vdev)
+{
+	__virtio_clear_bit(vdev, VIRTIO_F_ADMIN_VQ);
+	return 0;
 }
 
 static int pvblk_probe(struct virtio_device *vdev)
@@ -534,6 +544,7 @@ struct virtio_driver pvblk_driver = {
 	.feature_table_size	= ARRAY_SIZE(features),
 	.driver.name		= "virtio_pvblk",
 	.id_table		= pvblk_id_table,
+	.validate		= pvblk_validate,
 	.probe			= pvblk_probe,
 	.remove			= pvblk_remove,
 	.config_changed		= pvblk_config_changed,
