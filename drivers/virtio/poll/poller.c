@@ -330,19 +330,22 @@ static void vpoll_let_go(struct virtio_poll_queue *q, enum vpoll_why why)
  * answer came first, an irq_work starts the driver's work; and where the queue's lock is taken:
  * that work covers the queue, unless the lock's holder did (see vpoll_take_owed()).
  *
+ * A task that polls needs no interrupts.  When it stops, it turns them on if p->away is set, so
+ * what is in flight counts beside such a task, too.
+ *
  * Returns whether anything is in flight, as far as is known.
  */
 static bool vpoll_leave_to_interrupts(struct virtio_poll_queue *q)
 {
-	bool wanted;
+	bool inflight;
 
 	if (!spin_trylock(&q->lock)) {
 		WRITE_ONCE(q->owed, true);
 		irq_work_queue(&q->late);
 		return true;
 	}
-	wanted = q->inflight && !q->waiters;
-	if (wanted && !q->callbacks) {
+	inflight = q->inflight;
+	if (inflight && !q->waiters && !q->callbacks) {
 		q->stats.irq_fallbacks++;
 		q->stats.starved++;
 		trace_virtio_poll_starved(q);
@@ -350,7 +353,7 @@ static bool vpoll_leave_to_interrupts(struct virtio_poll_queue *q)
 			irq_work_queue(&q->late);
 	}
 	spin_unlock(&q->lock);
-	return wanted;
+	return inflight;
 }
 
 /*
