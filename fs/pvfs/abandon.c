@@ -232,7 +232,10 @@ static void pvfs_release_end(struct fuse_mount *fm, struct fuse_args *args, int 
 	kfree(container_of(args, struct pvfs_release, args));
 }
 
-/* RELEASE, for which nobody waits.  Without memory the file stays open until the mount ends. */
+/*
+ * Send RELEASE in the background.  If there is no memory for it, the server keeps the file open
+ * until the mount ends.
+ */
 static void pvfs_release_later(struct fuse_mount *fm, u32 opcode, u64 nodeid,
 			       const struct fuse_release_in *in)
 {

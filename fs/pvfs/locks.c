@@ -4,10 +4,10 @@
  *
  * The rule
  * --------
- * What frees a resource must not need a unit of it.  The server answers FUSE_SETLKW once the lock
- * is free, and until then the request keeps its slot and its descriptors.  The unlock needs a
- * slot, too.  If waiters had all of them, the unlock could not be sent, and any user could stop
- * the mount.
+ * The operation that frees a resource must not need a unit of it.  The server answers FUSE_SETLKW
+ * once the lock is free, and until then the request keeps its slot and its descriptors.  The unlock
+ * needs a slot, too.  If waiters had all of them, the driver could not send the unlock, and any
+ * user could stop the mount.
  *
  * - Waits have at most half of a ring's slots, so they have half of its descriptors at most.  All
  *   other requests are answered without the help of this guest.  The largest of them fits

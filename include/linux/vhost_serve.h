@@ -137,7 +137,7 @@ enum vserve_state {
 	VSERVE_FINISHED,	/* on vring->finished */
 };
 
-/* So many answers are written to the used ring at once. */
+/* A round writes at most this many answers to the used ring at once. */
 #define VSERVE_USED_BATCH	64U
 
 /* Errors of a guest, for the tracepoint. */

@@ -16,13 +16,13 @@
 #include <linux/uaccess.h>
 #include <linux/uio.h>
 
-/* More than that goes faster by copy_from_user() and copy_to_user(). */
+/* copy_from_user() and copy_to_user() are faster for more. */
 #define VSERVE_WORDS_MAX	256U
 
 /**
  * vserve_is_words - are these bytes to be copied as words?
- * @ptr: of the owner's memory
- * @len: so many bytes
+ * @ptr: their address in the owner's memory
+ * @len: how many there are
  */
 static inline bool vserve_is_words(const void __user *ptr, size_t len)
 {
@@ -50,7 +50,7 @@ static inline void __user *vserve_words_of(const struct iov_iter *iter, size_t l
 /**
  * vserve_get_words - copy words from the owner's memory
  * @to: room for @len bytes, aligned
- * @from: vserve_is_words() says yes
+ * @from: vserve_is_words() is true for it and @len
  * @len: not 0
  *
  * Upwards, as masked_user_access_begin() asks for.
@@ -77,7 +77,7 @@ fault:
 
 /**
  * vserve_put_words - copy words to the owner's memory
- * @to: vserve_is_words() says yes
+ * @to: vserve_is_words() is true for it and @len
  * @from: aligned
  * @len: not 0
  *

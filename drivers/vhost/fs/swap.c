@@ -356,8 +356,8 @@ static bool vhfs_has_room(const struct vhfs_export *ex)
 }
 
 /*
- * Returns false if this was in vain.  After two turns without success every node that could be
- * swapped is in use, by open files and requests.  Memory that is short ends it sooner.
+ * Returns false if it swapped no node.  After two turns without success, open files and requests
+ * use every node that could be swapped.  If memory is short, it gives up sooner.
  */
 static bool vhfs_swap_some(struct vhfs_export *ex)
 {

@@ -46,7 +46,7 @@ pub fn offered(vhost: u64, info: &BlkInfo, writeback: bool) -> u64 {
     (info.features & blk) | F_MQ | ring(vhost)
 }
 
-/// What a disk may lose while a guest uses it, and the guest keeps.
+/// The features that a guest keeps when its disk loses them.
 ///
 /// The kernel answers all of it in any case: a flush of a disk without a cache does nothing, and
 /// a discard that the disk cannot do ends in UNSUPP. Not FLUSH if the guest is to have no cache:

@@ -224,7 +224,7 @@ fn a_guest_that_has_begun_goes_on_with_the_next_pvio() {
     std::mem::forget((ends, front));
 }
 
-/// What the crate finds wrong by itself, it does not answer.
+/// The vhost-user crate does not answer a message that it finds wrong. So pvio must not wait.
 #[test]
 fn a_state_that_makes_no_sense_ends_the_guests_session() {
     let share = Share::new();

@@ -56,7 +56,7 @@ pub struct State {
     pub regions: Vec<(u64, u64, u64)>,
     pub rings: BTreeMap<u32, Ring>,
     pub features: u64,
-    /// What the disk could do before.
+    /// Features that the disk had before, and has lost.
     pub lost_features: u64,
     pub stats_fail: bool,
     /// The next time, as a module does that is older than pvio.

@@ -164,7 +164,7 @@ class Killed(PvfsCase):
                 self.kill(command, *hold)
                 self.assertNotEqual(self.ended(), 0)
                 self.assert_given_back()
-            # Once a task has waited in vain at its exit, it does not look whether RELEASE is fast.
+            # A task whose wait at its exit ran out does not wait for RELEASE at all.
             waited = what == "closing at exit"
             expected = len(hold) - (what in in_the_background)
             self.assertIn(grown["abandoned"], (expected, expected + waited), what)

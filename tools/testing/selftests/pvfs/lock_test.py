@@ -125,7 +125,7 @@ class OtherRings(Rings):
                 self.server.hold = ()
                 self.goes_on()
                 wait_for(lambda: self.counters()["inflight"] == 0, "all is answered")
-                # Who has just been answered keeps the mount busy for a moment.
+                # A task that the server has just answered keeps the mount busy for a moment.
                 wait_for(lambda: self.status("pidof stat"), "all tasks have ended")
         self.assertIsNone(self.server.failed)
 

@@ -164,7 +164,7 @@ static void a_loop_over_a_little_more_than_the_cap_keeps_most(void)
 	end(f);
 }
 
-/* What the guest uses no more goes, however long it was used. */
+/* The kernel swaps nodes that the guest no longer uses, however long the guest used them. */
 static void a_new_working_set_takes_the_place_of_the_old_one(void)
 {
 	struct fs *f = begin_with(0, MANY);
