@@ -12,6 +12,7 @@
 #define _LINUX_VHOST_SERVE_WORDS_H
 
 #include <linux/align.h>
+#include <linux/fault-inject-usercopy.h>
 #include <linux/types.h>
 #include <linux/uaccess.h>
 #include <linux/uio.h>
@@ -62,6 +63,8 @@ static inline bool vserve_get_words(void *to, const void __user *from, size_t le
 	const unsigned long __user *at = from;
 	unsigned long *word = to;
 
+	if (should_fail_usercopy())
+		return false;
 	if (can_do_masked_user_access())
 		at = masked_user_access_begin(at);
 	else if (!user_read_access_begin(at, len))
@@ -88,6 +91,8 @@ static inline bool vserve_put_words(void __user *to, const void *from, size_t le
 	const unsigned long *word = from;
 	unsigned long __user *at = to;
 
+	if (should_fail_usercopy())
+		return false;
 	if (can_do_masked_user_access())
 		at = masked_user_access_begin(at);
 	else if (!user_write_access_begin(at, len))
