@@ -117,7 +117,9 @@ impl<D: BlkDevice> Service for Blk<D> {
     }
 
     fn config(&mut self, dev: &D) -> Result<Vec<u8>> {
-        self.info = dev.info().context("device info")?;
+        self.info = dev
+            .info()
+            .context("cannot read the state of the kernel device")?;
         let s = &self.settings;
         Ok(config::space(&self.info, s.queues, s.queue_size, s.writeback).to_vec())
     }
@@ -129,7 +131,9 @@ impl<D: BlkDevice> Service for Blk<D> {
         }
         // The kernel looks at the size with each request; the rest is for the guest.
         if let Some(dev) = dev {
-            self.info = dev.info().context("device info")?;
+            self.info = dev
+                .info()
+                .context("cannot read the state of the kernel device")?;
         }
         self.size = size;
         Ok(Some(size))
@@ -159,7 +163,7 @@ fn explain_placement(p: &Placement, e: &io::Error) -> String {
         Some(libc::EINVAL) => {
             format!(
                 "--hctx {}: the disk has no such hardware context (/sys/block/DISK/mq lists \
-                 them), or is served by an engine without (see --engine)",
+                 them), or its engine uses none (see --engine)",
                 p.hctx
             )
         }

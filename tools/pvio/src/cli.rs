@@ -31,7 +31,7 @@ enum Command {
     Blk(Box<BlkArgs>),
     /// Serve a directory to virtual machines
     Fs(Box<FsArgs>),
-    /// Print what to give the virtual machine monitor to use a socket of 'pvio blk' or 'pvio fs'
+    /// Print the virtual machine monitor's arguments for a socket of 'pvio blk' or 'pvio fs'
     Args(vmm::VmmArgs),
     /// Print which form of a guest's state this program can take over from a pvio that was started
     /// with these words, and fail if it would not start with them
@@ -46,7 +46,7 @@ enum Command {
 /// Where pvio polls from, and how the pollers wait.
 #[derive(Debug, Args)]
 pub struct PollArgs {
-    /// CPUs to poll from (3 or 2,3 or 4-7), a kernel thread on each; vrings are spread over them
+    /// CPUs to poll from (3 or 2,3 or 4-7), one kernel thread on each, which share the vrings
     /// [default: one CPU, isolated if there is any, with the fewest pollers of pvio]
     #[arg(long, value_name = "N[,N...]")]
     pub poll_cpu: Option<CpuList>,
@@ -70,23 +70,23 @@ impl std::str::FromStr for CpuList {
     }
 }
 
-/// Which engine of the kernel's submits.
+/// How the kernel submits a disk's requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Engine {
-    /// what the backend can do best
+    /// the best one that the disk or image allows
     Auto = 0,
-    /// straight onto a hardware context
+    /// straight to a hardware queue of the disk, past the I/O scheduler
     Mq = 1,
-    /// through submit_bio() of the block layer
+    /// through the block layer's submit_bio()
     Bio = 2,
-    /// a file's own read and write
+    /// by the image file's own read and write
     File = 3,
 }
 
-/// What a write that is done means to the guest.
+/// When a write of the guest is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Cache {
-    /// a write is done when the device has it; the guest flushes
+    /// a write is done when the disk or image has it; the guest flushes
     Writeback,
     /// a write is done when it is on the medium
     Writethrough,
@@ -114,29 +114,30 @@ pub struct DiskArgs {
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub format: Option<Format>,
 
-    /// Vrings the VMM may use, 1 to 64; it takes as many as it wants, usually one a vCPU
+    /// Most queues that the VMM may use, 1 to 64; usually it uses one for each vCPU
     #[arg(long, value_name = "N", default_value_t = uapi::MAX_VRINGS as u16,
           value_parser = clap::value_parser!(u16).range(1..=uapi::MAX_VRINGS as i64))]
     pub num_queues: u16,
 
-    /// Size the VMM gives its vrings; bounds the segments of a request
+    /// Size of the queues, as given to the VMM; limits the segments of a request
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = queue_size)]
     pub queue_size: u32,
 
-    /// Engine of the kernel that serves the disk
+    /// How the kernel submits the requests to the disk
     #[arg(long, value_enum, default_value = "auto", value_name = "ENGINE")]
     pub engine: Engine,
 
-    /// Hardware contexts for the vrings, in turn [default: with a patched kernel vring n gets the disk's context n, else each vring gets that of its poller's CPU]
+    /// Hardware contexts (queues) of the disk for the vrings, in turn [default: with a patched
+    /// kernel vring n gets the disk's context n, else each vring gets that of its poller's CPU]
     #[arg(long, value_name = "N[,N...]", value_delimiter = ',', value_parser = hctx)]
     pub hctx: Vec<u32>,
 
-    /// Share of a poller's round that each of the disk's vrings has, 1 to 1000
+    /// Share of its poller that each vring of the disk has, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 100,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub weight: u32,
 
-    /// Pin all guest memory at once (counts as locked memory)
+    /// Pin all guest memory for as long as the VM runs (counts as locked memory)
     #[arg(long)]
     pub pinned: bool,
 
@@ -144,11 +145,11 @@ pub struct DiskArgs {
     #[arg(long)]
     pub bypass_scheduler: bool,
 
-    /// Leave the device's poll queues alone
+    /// Do not use the disk's poll queues
     #[arg(long)]
     pub no_poll_queues: bool,
 
-    /// Serial number the guest reads, up to 20 bytes [default: the file's name]
+    /// Serial number that the guest reads, up to 20 bytes [default: the file's name, cut to that]
     #[arg(
         long,
         value_name = "TEXT",
@@ -158,7 +159,7 @@ pub struct DiskArgs {
     )]
     pub serial: String,
 
-    /// The write cache, for as long as the VM lives
+    /// When a write is done, for as long as the VM lives: the guest cannot change it
     #[arg(long, value_enum, default_value = "writeback", value_name = "MODE")]
     pub cache: Cache,
 }
@@ -169,10 +170,11 @@ Examples:
   pvio blk --socket /run/pvio/vm1.sock --read-only --format raw base.img
   pvio blk --poll-cpu 2,3 --device socket=/run/pvio/a.sock,path=/dev/vg/a \\
            --device socket=/run/pvio/b.sock,path=/srv/b.img,format=raw,read-only
-  pvio args --socket /run/pvio/vm1.sock      # what QEMU has to be told
+  pvio args --socket /run/pvio/vm1.sock      # prints arguments for QEMU
 
-The guest's memory must be shared (see 'pvio args'), and the modules vhost_poll and
-vhost_blk loaded. Stop with SIGTERM; SIGHUP looks for new sizes of image files.";
+Load the modules vhost_poll and vhost_blk first. Give the VMM the arguments that 'pvio args'
+prints: the guest's memory must be shared. SIGTERM stops pvio, SIGHUP has it look for new
+sizes of image files, and SIGUSR1 has it print counters.";
 
 /// `pvio blk`
 #[derive(Debug, Args)]
@@ -183,7 +185,7 @@ pub struct BlkArgs {
           conflicts_with_all = ["fd", "device"])]
     pub socket: Option<PathBuf>,
 
-    /// Inherited descriptor to use instead, listening or connected
+    /// Inherited socket to use instead, a descriptor that is listening or connected
     #[arg(long, value_name = "N", conflicts_with = "device")]
     pub fd: Option<i32>,
 

@@ -54,7 +54,7 @@ impl Places {
         };
         let file = open().inspect_err(|e| {
             say!(
-                "{}: {e}: cannot see which CPUs other pvio processes use",
+                "{}: {e}: cannot see which CPUs other pvio processes poll from",
                 dir.display()
             );
         });

@@ -111,13 +111,13 @@ impl Disk {
         let name = self.path.display();
         match e.raw_os_error() {
             Some(libc::EOPNOTSUPP) => format!(
-                "{name} cannot be served by the chosen engine: leave out --engine, or see \
+                "the chosen engine cannot serve {name}: leave out --engine, or see Engines in \
                  Documentation/admin-guide/vhost-blk.rst"
             ),
             Some(libc::EPERM | libc::EACCES) => {
                 format!(
-                    "{name}: no permission (--bypass-scheduler needs CAP_SYS_ADMIN, which the \
-                         systemd unit does not have: see there)"
+                    "{name}: no permission: --bypass-scheduler needs CAP_SYS_ADMIN (in the systemd \
+                     unit: CapabilityBoundingSet=CAP_SYS_ADMIN, by 'systemctl edit')"
                 )
             }
             Some(libc::EROFS) => format!("{name} is read-only: give --read-only"),
@@ -152,7 +152,8 @@ impl Disk {
                 Err(Errno::EACCES | Errno::EAGAIN) => return Err(self.in_use()),
                 Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => {
                     say!(
-                        "{}: its file system has no locks, so other programs can use it, too",
+                        "{}: its file system has no locks, so pvio cannot keep other programs from \
+                         using it",
                         self.path.display()
                     );
                     return Ok(());
@@ -242,8 +243,8 @@ fn open_once(path: &Path, is_block: bool, opts: &Options) -> io::Result<File> {
             let file = open(excl | direct)?;
             if !is_block {
                 say!(
-                    "{}: access times are noted (neither its owner nor CAP_FOWNER), so reads \
-                     from the page cache cost more",
+                    "{}: reads from the page cache cost more, because the kernel updates access \
+                     times: run pvio as the image's owner, or with CAP_FOWNER",
                     path.display()
                 );
             }
@@ -272,9 +273,9 @@ fn explain(path: &Path, meta: &Metadata, opts: &Options, e: &io::Error) -> Strin
              group 'disk'), or give --read-only if reading is all it needs"
         ),
         Some(libc::EINVAL) if opts.direct => {
-            format!("{name}: its file system cannot do --direct")
+            format!("{name}: its file system has no direct I/O: leave out --direct")
         }
-        Some(libc::ENXIO | libc::ENODEV) => format!("{name}: there is no such device any more"),
+        Some(libc::ENXIO | libc::ENODEV) => format!("{name}: the device is gone"),
         _ => format!("{name}: {e}"),
     }
 }

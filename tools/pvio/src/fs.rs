@@ -97,14 +97,14 @@ impl Directory {
         let name = self.path.display();
         match e.raw_os_error() {
             Some(libc::EPERM) => format!(
-                "{name}: no permission to serve it: that needs CAP_SYS_ADMIN, as a bind mount does"
+                "{name}: no permission to serve it: run pvio as root, or with CAP_SYS_ADMIN"
             ),
             Some(libc::EACCES) => format!("{name}: no permission to read it"),
             Some(libc::EINVAL) => format!(
                 "{name}: the kernel cannot serve it: a limit is too large, or its mount cannot be \
                  bound elsewhere (unbindable, or of another mount namespace)"
             ),
-            Some(libc::EOPNOTSUPP) => format!("{name}: its file system cannot be served"),
+            Some(libc::EOPNOTSUPP) => format!("{name}: vhost_fs cannot serve its file system"),
             _ => format!("{name}: the kernel refuses it: {e}"),
         }
         .into()

@@ -21,21 +21,21 @@ pub const CAPABILITIES: &str = r#"{"type":"fs","features":["separate-options"]}"
 pub enum Cache {
     /// a file's data until it is opened again, names and attributes for a second
     Auto,
-    /// nothing: each read and write goes to the host
+    /// nothing: each read and write, and each name, goes to the host
     #[value(alias = "none")]
     Never,
-    /// everything, for a day: the host does not change the directory
+    /// everything, for a day: only for a directory that nothing but the guest changes
     Always,
 }
 
 /// What the guest's trusted.* and security.* attributes are on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Privileged {
-    /// there are none
+    /// nothing: the guest has none
     Refuse,
-    /// user.virtiofs.*
+    /// attributes user.virtiofs.*
     Map,
-    /// the host's own
+    /// the same attributes
     Host,
 }
 
@@ -59,12 +59,12 @@ const EXAMPLES: &str = "\
 Examples:
   pvio fs --socket /run/pvio/home.sock --shared-dir /srv/home
   pvio fs --socket /run/pvio/pub.sock --shared-dir /srv/pub --readonly --squash 65534
-  pvio args --fs --socket /run/pvio/home.sock      # what QEMU has to be told
+  pvio args --fs --socket /run/pvio/home.sock      # prints arguments for QEMU
 
-The guest's memory must be shared (see 'pvio args'), and the modules vhost_poll and
-vhost_fs loaded. In the guest: mount -t virtiofs TAG /mnt. Stop with SIGTERM, the guest
-first: QEMU does not reconnect. SIGUSR2 makes way for the pvio that is installed now,
-and the guest goes on.";
+Load the modules vhost_poll and vhost_fs first. Give the VMM the arguments that 'pvio args'
+prints: the guest's memory must be shared. In the guest: mount -t virtiofs TAG /mnt. Stop the
+guest before you stop pvio (SIGTERM), because QEMU does not reconnect. To upgrade pvio under
+a running guest, install the new one and send SIGUSR2. SIGUSR1 has pvio print counters.";
 
 /// `pvio fs`
 #[derive(Debug, Args)]
@@ -80,7 +80,7 @@ pub struct FsArgs {
     )]
     pub socket: Option<PathBuf>,
 
-    /// Inherited descriptor to use instead, listening or connected
+    /// Inherited socket to use instead, a descriptor that is listening or connected
     #[arg(long, value_name = "N")]
     pub fd: Option<i32>,
 
@@ -88,7 +88,7 @@ pub struct FsArgs {
     #[arg(long, value_name = "GROUP", conflicts_with = "fd")]
     pub socket_group: Option<String>,
 
-    /// Directory to serve; what is mounted beneath it only with --announce-submounts
+    /// Directory to serve, without file systems that are mounted beneath it
     #[arg(long, value_name = "DIR")]
     pub shared_dir: Option<PathBuf>,
 
@@ -96,8 +96,8 @@ pub struct FsArgs {
     #[arg(long)]
     pub readonly: bool,
 
-    /// Serve what is mounted beneath the directory, too, now and later; guests that support
-    /// submounts mount each one separately, with its own device number
+    /// Also serve file systems that are mounted beneath the directory, now and later; guests that
+    /// support submounts mount each one separately, with its own device number
     #[arg(long)]
     pub announce_submounts: bool,
 
@@ -105,16 +105,16 @@ pub struct FsArgs {
     #[arg(long, value_enum, default_value = "auto", value_name = "POLICY")]
     pub cache: Cache,
 
-    /// Let the guest keep what it writes in its page cache, and write it back later: for a
-    /// directory that only this guest uses. What the guest has not synced goes with the guest
+    /// Let the guest keep written data in its page cache, and write them back later: only for a
+    /// directory that nothing but this guest uses. If the guest dies, unsynced data are lost
     #[arg(long)]
     pub writeback: bool,
 
-    /// How long the guest may believe a name, in ms [default: the cache policy's]
+    /// How long the guest may cache names, in ms [default: the cache policy's]
     #[arg(long, value_name = "MS")]
     pub entry_timeout: Option<u32>,
 
-    /// How long the guest may believe attributes, in ms [default: the cache policy's]
+    /// How long the guest may cache attributes, in ms [default: the cache policy's]
     #[arg(long, value_name = "MS")]
     pub attr_timeout: Option<u32>,
 
@@ -122,7 +122,7 @@ pub struct FsArgs {
     #[arg(long)]
     pub xattr: bool,
 
-    /// The guest's security.* and trusted.* attributes, with --xattr
+    /// With --xattr, where the guest's security.* and trusted.* attributes are on the host
     #[arg(long, value_enum, default_value = "refuse", value_name = "POLICY")]
     pub privileged_xattr: Privileged,
 
@@ -135,13 +135,13 @@ pub struct FsArgs {
     #[arg(long)]
     pub local_locks: bool,
 
-    /// Do everything as one user, without capabilities: the host's checks are the real
-    /// ones [default: files belong to the guest's users, pvio's capabilities are used, and
+    /// Do everything as one user, without capabilities, and have the host check permissions
+    /// [default: files belong to the guest's users, the kernel uses pvio's capabilities, and
     /// the guest checks permissions]
     #[arg(long, value_name = "UID[:GID]")]
     pub squash: Option<Squash>,
 
-    /// Files and directories the guest may know at a time [default: the kernel's]
+    /// Most files and directories that the guest may know at a time [default: the kernel's]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub max_nodes: u32,
 
@@ -150,20 +150,20 @@ pub struct FsArgs {
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub max_dentries: u32,
 
-    /// Files and directories the guest may have open [default: the kernel's]
+    /// Most files and directories that the guest may have open [default: the kernel's]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub max_handles: u32,
 
-    /// Owners of locks, and requests that wait for one [default: the kernel's]
+    /// Most owners of locks, and most requests that wait for a lock [default: the kernel's]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub max_locks: u32,
 
-    /// Vrings the VMM may use, 2 to 64: one for high priority, all others for requests
+    /// Most queues that the VMM may use, 2 to 64: one for high priority, all others for requests
     #[arg(long, value_name = "N", default_value_t = uapi::MAX_VRINGS as u16,
           value_parser = clap::value_parser!(u16).range(2..=uapi::MAX_VRINGS as i64))]
     pub num_queues: u16,
 
-    /// Share of a poller's round that each vring has, 1 to 1000
+    /// Share of its poller that each vring has, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 100,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub weight: u32,
@@ -231,7 +231,7 @@ impl Choices {
             ("source", path) => self.path = Some(path.into()),
             ("cache", policy) => {
                 self.cache = Cache::from_str(policy, false)
-                    .map_err(|_| format!("-o cache cannot be '{policy}'"))?;
+                    .map_err(|_| format!("-o cache is auto, never or always, not '{policy}'"))?;
             }
             ("writeback", "") => self.writeback = true,
             ("no_writeback", "") => self.writeback = false,
@@ -246,7 +246,7 @@ impl Choices {
             ("flock", "") => self.locks[1] = true,
             ("no_flock", "") => self.locks[1] = false,
             ("sandbox", _) => {}
-            _ => return Err(format!("-o {option} is not known here").into()),
+            _ => return Err(format!("-o has no option '{option}'; see 'pvio fs --help'").into()),
         }
         Ok(())
     }
@@ -273,7 +273,9 @@ impl FsArgs {
             (None, None) => return Err("no socket is given: use --socket PATH (or --fd N)".into()),
         };
         let options = self.options(&chosen)?;
-        let path = chosen.path.ok_or("which directory? give --shared-dir")?;
+        let path = chosen
+            .path
+            .ok_or("no directory is given: use --shared-dir DIR")?;
         Ok(Share {
             door,
             path,

@@ -147,13 +147,13 @@ impl Successor {
             .context(format!("cannot run {name}"))?;
         if !said.status.success() {
             let why = String::from_utf8_lossy(&said.stderr);
-            return Err(format!("{name} cannot go on: {}", why.trim()).into());
+            return Err(format!("{name} cannot take over: {}", why.trim()).into());
         }
         let version = String::from_utf8_lossy(&said.stdout);
         if version.trim() != VERSION.to_string() {
             return Err(format!(
-                "{name} cannot go on where this pvio stops, because it keeps the state in another \
-                 form: stop the guest, and start pvio again"
+                "{name} cannot take over, because it keeps the state in another form: stop the \
+                 guest, and start pvio again"
             )
             .into());
         }
@@ -173,7 +173,7 @@ impl Successor {
             let e = execute(program, memo.as_raw_fd());
             say!("cannot execute {}: {e}", program.display());
         }
-        Err("there is no program to go on with the guest".into())
+        Err("no program could take the guest over".into())
     }
 }
 
@@ -186,7 +186,8 @@ fn installed(exe: &Path) -> PathBuf {
 }
 
 fn write(kept: &Kept) -> Result<File> {
-    let memo = memfd_create("pvio-hand-over", MFdFlags::MFD_CLOEXEC).context("memfd")?;
+    let memo =
+        memfd_create("pvio-hand-over", MFdFlags::MFD_CLOEXEC).context("cannot make a memfd")?;
     let mut memo = File::from(memo);
     let text = serde_json::to_vec(kept).map_err(|e| format!("cannot write the state: {e}"))?;
     memo.write_all(&text).context("cannot write the state")?;
@@ -233,7 +234,7 @@ pub fn inherited() -> Result<Option<Kept>> {
         return Ok(None);
     };
     env::remove_var(VARIABLE);
-    let wrong = "what the pvio before this one left cannot be read";
+    let wrong = "cannot read the state that the previous pvio left";
     let memo: RawFd = memo.to_str().and_then(|n| n.parse().ok()).ok_or(wrong)?;
     // SAFETY: the process before this one left it to this one, which asks once.
     let mut memo = unsafe { File::from_raw_fd(memo) };

@@ -10,7 +10,8 @@ use crate::kernel::{DEV_BLK, DEV_FS};
 /// CPUs that are online, in order.
 pub fn online_cpus() -> io::Result<Vec<u32>> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online")?;
-    parse_list(text.trim()).ok_or_else(|| io::Error::other(format!("odd list of CPUs: {text}")))
+    parse_list(text.trim())
+        .ok_or_else(|| io::Error::other(format!("cannot read a list of CPUs: {text}")))
 }
 
 /// CPUs that the scheduler leaves alone (isolcpus=), in order.
@@ -59,8 +60,8 @@ pub fn explain_node(path: &str, error: &io::Error) -> String {
                 _ => "vhost_poll",
             };
             format!(
-                "{path} is not there: run 'modprobe {modules}'; if it finds none, \
-                 they are not built for the kernel that runs ('make install' builds them)"
+                "{path} is missing: run 'modprobe {modules}'; if modprobe finds no module, build \
+                 the modules for the running kernel ('make install')"
             )
         }
         Some(libc::EACCES | libc::EPERM) => format!(
@@ -149,7 +150,7 @@ pub fn notify_ready() {
         Ok(())
     };
     if let Err(e) = send() {
-        say!("cannot tell {path} that we are ready: {e}");
+        say!("cannot tell systemd ({path}) that pvio is ready: {e}");
     }
 }
 

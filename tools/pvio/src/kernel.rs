@@ -347,18 +347,18 @@ impl FsDevice for Node {
 /// How a poller waits for work; the numbers are the kernel's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum PollMode {
-    /// poll while it pays, else sleep
+    /// polls while that pays off, and sleeps otherwise
     Adaptive = 0,
-    /// never sleep
+    /// never sleeps
     Busy = 1,
-    /// sleep at once, woken by each kick
+    /// sleeps at once; each notification by the guest wakes it
     Event = 2,
 }
 
 fn explain_cpu(cpu: u32, e: &io::Error) -> String {
     match e.raw_os_error() {
         Some(libc::EPERM) => {
-            format!("no permission to poll from CPU {cpu}: it needs CAP_SYS_NICE, run pvio as root")
+            format!("no permission to poll from CPU {cpu}: run pvio as root, or with CAP_SYS_NICE")
         }
         Some(libc::ENODEV) => format!("CPU {cpu} is offline: choose another --poll-cpu"),
         _ => format!("cannot make a poller on CPU {cpu}: {e}"),

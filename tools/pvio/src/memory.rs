@@ -83,8 +83,8 @@ impl Memory {
         }
         if !is_local(&file)? {
             return Err(refuse(
-                "guest memory must be a memfd, or a file on tmpfs, hugetlbfs, ext4 or xfs: a page \
-                 of another file system may never come, and pvio could not be stopped",
+                "guest memory must be a memfd, or a file on tmpfs, hugetlbfs, ext4 or xfs: if a \
+                 page of another file system never came, pvio could not be stopped",
             ));
         }
         if meta.len() < region.size || meta.len() - region.size < region.offset {
@@ -92,7 +92,7 @@ impl Memory {
         }
         if peer.is_some_and(|pid| is_private(pid, &region, &meta)) {
             return Err(refuse(&format!(
-                "the guest's memory is not shared with us: {HOW_TO_SHARE}"
+                "the guest's memory is not shared with pvio: {HOW_TO_SHARE}"
             )));
         }
         let map = MmapRegion::from_file(FileOffset::new(file, region.offset), region.size as usize)
@@ -158,7 +158,7 @@ impl Memory {
         let mut bytes = [0; N];
         let (m, start) = self
             .find(addr, bytes.len() as u64)
-            .ok_or_else(|| refuse("not in memory shared with us"))?;
+            .ok_or_else(|| refuse("not in memory that is shared with pvio"))?;
         let file = m
             .map
             .file_offset()

@@ -174,7 +174,7 @@ fn remove_stale(path: &Path) -> crate::Result<()> {
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(format!(
-            "socket {name} exists, and whether it is in use cannot be seen ({e}): remove it, or \
+            "socket {name} exists, and pvio cannot see whether it is in use ({e}): remove it, or \
              choose another path"
         )
         .into()),

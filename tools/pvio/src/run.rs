@@ -168,7 +168,7 @@ fn poll_cpus(args: &PollArgs, places: &Places) -> Result<Vec<u32>> {
     for place in &taken {
         if place.others > 0 && args.poll_mode == PollMode::Busy {
             say!(
-                "CPU {}: another pvio polls from it, too: in busy mode each gets half of it",
+                "CPU {}: another pvio polls from it, too; in busy mode each gets half of the CPU",
                 place.cpu
             );
         }
@@ -235,8 +235,8 @@ fn describe(name: &str, unit: &Unit, info: &uapi::BlkInfo) {
     let engine = engine.get(info.engine as usize).unwrap_or(&"?");
     let reach = match (info.nr_hctx, info.free_choice) {
         (0, _) => "",
-        (_, 0) => ", each poller to its CPU's",
-        _ => ", any poller to any",
+        (_, 0) => ", each poller uses its CPU's",
+        _ => ", any poller uses any",
     };
     say!(
         "{name}: {} ({} MiB, engine {engine}, {} hardware contexts, {} polled{reach})",
@@ -258,8 +258,8 @@ fn start<S: Service + 'static>(served: Vec<Served<S>>, host: Host) -> Result<()>
         || EventFd::new(libc::EFD_CLOEXEC | libc::EFD_NONBLOCK).context("cannot make an eventfd");
     let (ended, stop) = (event()?, event()?);
     for one in served {
-        let tell = ended.try_clone().context("eventfd")?;
-        let stop = stop.try_clone().context("eventfd")?;
+        let tell = ended.try_clone().context("cannot make an eventfd")?;
+        let stop = stop.try_clone().context("cannot make an eventfd")?;
         places.extend(one.place);
         listeners.extend(one.entrance.listener());
         sessions.push((one.name.clone(), Arc::clone(&one.session)));
@@ -311,8 +311,8 @@ fn let_finish_talking<S: Service>(sessions: &[(String, Shared<S>)]) {
     }
 }
 
-/// Makes way for the pvio that is installed now, and leaves it `kept` and the front end. Returns an error if that was not possible;
-/// the second one says that nothing is served any more.
+/// Executes the installed pvio, and leaves it `kept` and the front end. Returns only an error: the
+/// bool says that nothing is served any more.
 fn hand_over<S: Service>(
     sessions: &[(String, Shared<S>)],
     kept: &Kept,
@@ -321,7 +321,7 @@ fn hand_over<S: Service>(
     let one = match sessions {
         [(_, session)] if S::HANDS_OVER => session,
         _ => {
-            let why = "SIGUSR2 is for directories: restart pvio for disks, their guests go on";
+            let why = "SIGUSR2 is for directories only: for disks restart pvio, their guests go on";
             return Err(stays(why.into()));
         }
     };
@@ -359,7 +359,9 @@ fn watch<S: Service>(
     signals: &Signals,
 ) -> Result<()> {
     let uevents = Uevents::open()
-        .inspect_err(|e| say!("pvio will not notice new sizes of disks: {e}"))
+        .inspect_err(|e| {
+            say!("cannot listen for new sizes of disks, pvio looks every five seconds: {e}")
+        })
         .ok();
     let mut left = served as u64;
     loop {
@@ -376,7 +378,9 @@ fn watch<S: Service>(
                 libc::SIGUSR1 => printer.ask(),
                 libc::SIGUSR2 => match hand_over(sessions, kept) {
                     Err((e, true)) => return Err(e),
-                    Err((e, false)) => say!("not handed over to the pvio installed now: {e}"),
+                    Err((e, false)) => {
+                        say!("not handed over to the installed pvio, this one goes on: {e}")
+                    }
                     Ok(()) => {}
                 },
                 _ => return Ok(()),

@@ -119,8 +119,8 @@ fn end_soon<S: Service>(name: &str, session: &Shared<S>) {
     match lock_soon(session) {
         Some(mut session) => session.end(),
         None => say!(
-            "{name}: requests of its guest are not answered: the kernel keeps what they \
-             use, and the disk is in use, until they are"
+            "{name}: the host has not answered requests of the guest: until it does, the kernel \
+             keeps the memory and files that they use, and the disk stays in use"
         ),
     }
 }
@@ -200,12 +200,15 @@ pub fn serve<S: Service>(
             // Shut down, and all who had connected before are served.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
                 if !stopping() {
-                    say!("{name}: its socket is closed: another process shut it down");
+                    say!(
+                        "{name}: another process shut the socket down, so no VMM can connect any \
+                         more"
+                    );
                 }
                 return;
             }
             Err(e) => {
-                say!("{name}: accept: {e}");
+                say!("{name}: cannot accept a connection: {e}");
                 // Out of descriptors or memory; ask again, but not at once.
                 thread::sleep(Duration::from_secs(1));
             }
@@ -318,12 +321,12 @@ fn explain(request: u32, error: &Error) -> String {
         Error::Disconnected => "disconnected".into(),
         Error::InvalidMessage if request == SET_MEM_TABLE => {
             format!(
-                "hung up: the VMM sent a memory table without file descriptors; its guest's \
-                 memory must be shared: {HOW_TO_SHARE}"
+                "closed the connection: the VMM sent a memory table without file descriptors; its \
+                 guest's memory must be shared: {HOW_TO_SHARE}"
             )
         }
-        Error::ReqHandlerError(e) => format!("hung up: {e}"),
-        e => format!("hung up: {e} (message {request})"),
+        Error::ReqHandlerError(e) => format!("closed the connection: {e}"),
+        e => format!("closed the connection: {e} (message {request})"),
     }
 }
 
@@ -340,8 +343,9 @@ impl Uevents {
             SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
             SockProtocol::NetlinkKObjectUEvent,
         )
-        .context("netlink socket")?;
-        bind(fd.as_raw_fd(), &NetlinkAddr::new(0, FROM_THE_KERNEL)).context("netlink socket")?;
+        .context("cannot open a netlink socket")?;
+        bind(fd.as_raw_fd(), &NetlinkAddr::new(0, FROM_THE_KERNEL))
+            .context("cannot open a netlink socket")?;
         Ok(Self(fd))
     }
 

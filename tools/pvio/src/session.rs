@@ -162,7 +162,7 @@ impl<S: Service> Session<S> {
     pub fn begin(&mut self, stream: &UnixStream, peer: Option<i32>) -> crate::Result<()> {
         if self.vrings.iter().any(|vring| vring.running) {
             self.stop_for_good()
-                .map_err(|e| format!("refused a VMM, because of the one before it: {e}"))?;
+                .map_err(|e| format!("refused a VMM, because the previous one is not done: {e}"))?;
             self.forget();
         }
         let stream = stream.try_clone().context("out of file descriptors")?;
@@ -273,7 +273,9 @@ impl<S: Service> Session<S> {
         // All of them: one without a size may have a call descriptor, which the front end does
         // not send again.
         for (index, vring) in (0..).zip(&self.vrings) {
-            let base = dev.vring_base(index).context("vring base")?;
+            let base = dev
+                .vring_base(index)
+                .context("cannot read the vring's index")?;
             vrings.push(vring.keep(index, base));
         }
         let region = |(r, file): (Region, &File)| KeptRegion {
@@ -414,8 +416,9 @@ impl<S: Service> Session<S> {
             self.skip_nothing(index, vring.num, addr.used)?;
         }
         let dev = self.dev()?;
-        dev.set_vring_addr(&ours).context("vring addresses")?;
-        dev.start(index).context("cannot start vring")?;
+        dev.set_vring_addr(&ours)
+            .context("the kernel refuses the vring's addresses")?;
+        dev.start(index).context("cannot start the vring")?;
         self.missed_news |= self.vrings.iter().all(|v| !v.running);
         self.vring(index)?.running = true;
         self.vring(index)?.known = true;
@@ -447,7 +450,9 @@ impl<S: Service> Session<S> {
     /// that were answered are served again then, as QEMU has it, too.)
     fn skip_nothing(&self, index: u32, num: u32, used: u64) -> crate::Result<()> {
         let dev = self.dev()?;
-        let base = dev.vring_base(index).context("vring base")? as u16;
+        let base = dev
+            .vring_base(index)
+            .context("cannot read the vring's index")? as u16;
         let raw = self
             .memory
             .read(used.wrapping_add(2))
@@ -462,17 +467,17 @@ impl<S: Service> Session<S> {
         match (u32::from(back), u32::from(ahead)) {
             (0, _) => return Ok(()),
             (n, _) if n <= num => say!(
-                "{name}: vring {index}: going on {n} requests before where the VMM said, as they \
-                 were not answered"
+                "{name}: vring {index}: continuing {n} requests before the VMM's index, because \
+                 the guest has no answers to them"
             ),
             (_, n) if n <= num && self.late => say!(
-                "{name}: vring {index}: going on {n} requests after where the VMM said, as they \
-                 were answered after it had left"
+                "{name}: vring {index}: continuing {n} requests after the VMM's index, because \
+                 they were answered after the VMM had left"
             ),
             _ => return Ok(()),
         }
         dev.set_vring_base(index, answered.into())
-            .context("vring base")
+            .context("the kernel refuses the vring's index")
     }
 
     fn our_addresses(
@@ -490,7 +495,7 @@ impl<S: Service> Session<S> {
         let ours = |what, at, len| {
             self.memory.translate(at, len).ok_or_else(|| {
                 refuse(&format!(
-                    "the {what} of vring {index} is not in memory shared with us"
+                    "the {what} of vring {index} is not in memory that is shared with pvio"
                 ))
             })
         };
@@ -510,14 +515,14 @@ impl<S: Service> Session<S> {
         }
         while let Err(e) = self.dev()?.stop(index) {
             if e.raw_os_error() != Some(libc::ETIMEDOUT) {
-                return Err(e).context("cannot stop vring");
+                return Err(e).context("cannot stop the vring");
             }
             if !self.front_end_is_there() {
                 return Err(e).context("the host does not answer requests of the guest");
             }
             say!(
-                "{}: the host does not answer requests of the guest, which may still read and \
-                 write its memory: the VMM waits for them; to give up, kill the VMM",
+                "{}: the host does not answer requests of the guest, and may still read and write \
+                 the guest's memory: the VMM waits for the answers; to give up, kill the VMM",
                 self.service.name()
             );
         }
@@ -577,7 +582,7 @@ impl<S: Service> Session<S> {
                      of locked memory (LimitMEMLOCK=, 'ulimit -l') above the guest's size"
                 }
                 Some(libc::E2BIG) => {
-                    "more memory regions than vhost allows: raise its parameter max_mem_regions"
+                    "more memory regions than vhost allows: raise vhost's parameter max_mem_regions"
                 }
                 _ => "the kernel refuses the memory table",
             };
@@ -591,7 +596,7 @@ impl<S: Service> Session<S> {
         let raw = fd.as_ref().map(File::as_raw_fd);
         self.dev()?
             .set_vring_fd(which, index, raw)
-            .context("a vring's descriptor")?;
+            .context("the kernel refuses a descriptor of the vring")?;
         // The kernel took a reference of its own.
         self.vring(index)?.fds[which as usize] = fd.filter(|_| S::HANDS_OVER).map(Arc::new);
         Ok(())
@@ -623,7 +628,9 @@ impl<S: Service> VhostUserBackendReqHandlerMut for Session<S> {
     fn reset_device(&mut self) -> Result<()> {
         for index in 0..self.vrings.len() as u32 {
             self.get_vring_base(index)?;
-            self.dev()?.set_vring_base(index, 0).context("vring base")?;
+            self.dev()?
+                .set_vring_base(index, 0)
+                .context("the kernel refuses the vring's index")?;
             // It starts anew, at 0, whatever is in the used ring.
             *self.vring(index)? = Vring {
                 known: true,
@@ -692,7 +699,7 @@ impl<S: Service> VhostUserBackendReqHandlerMut for Session<S> {
         self.stopped_vring(index, "size")?;
         self.dev()?
             .set_vring_num(index, num)
-            .context("vring size")?;
+            .context("the kernel refuses the vring's size")?;
         self.vring(index)?.num = num;
         Ok(self.settle()?)
     }
@@ -724,16 +731,20 @@ impl<S: Service> VhostUserBackendReqHandlerMut for Session<S> {
             return Err(refuse(&format!("vring base {base} is not an index")).into());
         }
         let dev = self.dev()?;
-        Ok(dev.set_vring_base(index, base).context("vring base")?)
+        Ok(dev
+            .set_vring_base(index, base)
+            .context("the kernel refuses the vring's index")?)
     }
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         self.stop_one(index)?;
         self.vring(index)?.kick = false;
         let dev = self.dev()?;
-        let base = dev.vring_base(index).context("vring base")?;
+        let base = dev
+            .vring_base(index)
+            .context("cannot read the vring's index")?;
         dev.set_vring_fd(VringFd::Kick, index, None)
-            .context("vring kick")?;
+            .context("cannot take the kick descriptor from the vring")?;
         self.vring(index)?.fds[VringFd::Kick as usize] = None;
         Ok(VhostUserVringState::new(index, base))
     }

@@ -23,7 +23,7 @@ const NO_TAG: &str = "crosvm asks the back end for the tag, which 'pvio fs' does
 /// `pvio args`
 #[derive(Debug, Args)]
 pub struct VmmArgs {
-    /// The monitor [default: QEMU's arguments and libvirt's XML]
+    /// The virtual machine monitor (VMM) [default: QEMU's arguments and libvirt's XML]
     #[arg(long, value_enum)]
     pub vmm: Option<Vmm>,
 
@@ -31,7 +31,7 @@ pub struct VmmArgs {
     #[arg(long)]
     pub fs: bool,
 
-    /// With --fs, the name by which the guest mounts it: mount -t virtiofs TAG DIR
+    /// With --fs, the name by which the guest mounts the directory: mount -t virtiofs TAG DIR
     #[arg(long, default_value = "share", value_name = "TAG")]
     pub tag: String,
 
