@@ -74,7 +74,8 @@ static int pvfs_dev_list(struct pvfs_dev *dev)
 
 	mutex_lock(&pvfs_devs_mutex);
 	if (pvfs_dev_find_locked(dev->tag)) {
-		dev_err(&dev->vdev->dev, "another device has the tag %s\n", dev->tag);
+		dev_err(&dev->vdev->dev, "another device has the tag %s: give each a tag of its own\n",
+			dev->tag);
 		err = -EEXIST;
 	} else {
 		list_add_tail(&dev->node, &pvfs_devs);
@@ -165,7 +166,8 @@ static void pvfs_fail_work(struct work_struct *work)
 
 	mutex_lock(&dev->lock);
 	if (pvfs_dev_live(dev)) {
-		dev_err(&dev->vdev->dev, "the device is given up: all requests fail until it is unmounted\n");
+		dev_err(&dev->vdev->dev, "the device is given up: all requests fail until %s is unmounted and mounted again\n",
+			dev->tag);
 		pvfs_stop(dev);
 		dev->given_up = true;
 	}
@@ -232,7 +234,8 @@ static int pvfs_size_rings(struct pvfs_dev *dev)
 		dev->ring_size = min(dev->ring_size,
 				     virtqueue_get_vring_size(dev->queues[i].poll.vq));
 	if (dev->ring_size < PVFS_RING_MIN) {
-		dev_err(&dev->vdev->dev, "rings of %u entries are too small\n", dev->ring_size);
+		dev_err(&dev->vdev->dev, "rings of %u entries are too small, pvfs needs %u\n",
+			dev->ring_size, PVFS_RING_MIN);
 		return -EINVAL;
 	}
 	for (i = 0; i < dev->nr_queues; i++) {
@@ -414,7 +417,8 @@ static int pvfs_freeze(struct virtio_device *vdev)
 
 	mutex_lock(&dev->lock);
 	if (dev->fc) {
-		dev_err(&vdev->dev, "%s is mounted, so it cannot be suspended\n", dev->tag);
+		dev_err(&vdev->dev, "%s is mounted, so the device cannot be suspended: unmount it first\n",
+			dev->tag);
 		err = -EBUSY;
 	} else {
 		pvfs_down(dev);

@@ -55,7 +55,7 @@ static int pvfs_check_param(struct fs_context *fsc, struct fs_parameter *param, 
 	if (opt == PVFS_OPT_DAX || (opt == PVFS_OPT_CACHE && result->uint_32 == dev->cache) ||
 	    (opt == PVFS_OPT_TIMEOUT && result->uint_32 == dev->timeout))
 		return 0;
-	return invalfc(fsc, "%s= cannot be changed while mounted", param->key);
+	return invalfc(fsc, "%s= cannot be changed by a remount", param->key);
 }
 
 static int pvfs_parse_param(struct fs_context *fsc, struct fs_parameter *param)
@@ -284,11 +284,11 @@ static int pvfs_same_options(struct fs_context *fsc, struct pvfs_dev *dev)
 	struct pvfs_context *ctx = fsc->fs_private;
 
 	if (ctx->cache_given && dev->cache != ctx->cache) {
-		errorfc(fsc, "it is mounted with another cache=");
+		errorfc(fsc, "%s is mounted already, with another cache=", dev->tag);
 		return -EBUSY;
 	}
 	if (ctx->timeout_given && dev->timeout != ctx->timeout) {
-		errorfc(fsc, "it is mounted with another timeout=");
+		errorfc(fsc, "%s is mounted already, with another timeout=", dev->tag);
 		return -EBUSY;
 	}
 	return 0;
@@ -335,7 +335,7 @@ static int pvfs_await_dev(struct fs_context *fsc, struct pvfs_dev *dev)
 	if (err == -EBUSY)
 		errorfc(fsc, "%s was given up, and is still mounted: unmount it first", dev->tag);
 	else if (err)
-		errorfc(fsc, "the device of %s is gone, or does not start anew", dev->tag);
+		errorfc(fsc, "the device of %s is gone, or does not restart", dev->tag);
 	return err;
 }
 
@@ -346,10 +346,11 @@ static int pvfs_get_tree(struct fs_context *fsc)
 	int err;
 
 	if (!fsc->source)
-		return invalfc(fsc, "No tag specified");
+		return invalfc(fsc, "no tag is given: mount -t pvfs TAG DIRECTORY");
 	dev = pvfs_dev_find(fsc->source);
 	if (!dev) {
-		errorfc(fsc, "no device of pvfs has tag %s, see mount.pvfs", fsc->source);
+		errorfc(fsc, "pvfs has no device with tag %s; mount.pvfs takes it from virtiofs",
+			fsc->source);
 		return -ENODEV;
 	}
 	err = pvfs_await_dev(fsc, dev);

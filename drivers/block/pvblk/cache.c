@@ -139,7 +139,7 @@ void pvblk_cache_restore(struct pvblk_dev *dev)
 		cached = pvblk_change_mode(dev, cached);
 	/* Without a freeze, which would wait for what is quiesced. */
 	if (cached && !pvblk_flushes(dev) && pvblk_set_flushes(dev, true, false))
-		dev_err(&dev->vdev->dev, "the device's cache can no longer be flushed\n");
+		dev_err(&dev->vdev->dev, "the device caches writes, but the disk cannot be flushed: synced data may be lost\n");
 	mutex_unlock(&dev->cache_mutex);
 }
 

@@ -202,7 +202,7 @@ static int pvblk_move_dev(struct device *d, struct device_driver *from, struct d
 	WRITE_ONCE(moving, d);
 	err = pvblk_attach(to, d);
 	if (err && from && pvblk_attach(from, d))
-		dev_warn(d, "this disk has no driver any more\n");
+		dev_warn(d, "this disk has no driver now: bind it by /sys/bus/virtio/drivers/virtio_blk/bind\n");
 	WRITE_ONCE(moving, NULL);
 	return err;
 }

@@ -164,7 +164,8 @@ static int pvblk_check_name(const char *name, struct gendisk *mine)
 	put_device(other);
 	if (other == disk_to_dev(mine))
 		return 0;
-	pr_err("virtio_pvblk: the name %s is taken, see first_index\n", name);
+	pr_err("virtio_pvblk: the name %s is taken: load the module with another first_index\n",
+	       name);
 	return -EEXIST;
 }
 

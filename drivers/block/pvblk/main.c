@@ -33,7 +33,7 @@ MODULE_PARM_DESC(mode, "Mode of new devices: adaptive (default), busy or irq");
 
 static unsigned int poll_max_us = 200;
 module_param(poll_max_us, uint, 0644);
-MODULE_PARM_DESC(poll_max_us, "Adaptive mode of new devices polls through waits up to this (200)");
+MODULE_PARM_DESC(poll_max_us, "Adaptive mode of new devices: longest wait to poll through (microseconds, default 200)");
 
 static enum virtio_poll_mode default_mode;
 

@@ -433,7 +433,7 @@ static enum blk_eh_timer_return pvblk_timeout(struct request *req)
 		queue_work(pvblk_wq, &dev->restart_work);
 		return BLK_EH_RESET_TIMER;
 	}
-	dev_warn_ratelimited(&dev->vdev->dev, "queue %u: request %d not answered, still waiting\n",
+	dev_warn_ratelimited(&dev->vdev->dev, "queue %u: the device has not answered request %d within io_timeout, still waiting\n",
 			     vq->index, req->tag);
 	if (!READ_ONCE(dev->dead))
 		virtqueue_notify(vq->q.vq);
@@ -496,7 +496,7 @@ void pvblk_fail_work(struct work_struct *work)
 	struct request_queue *q = dev->disk->queue;
 	unsigned int i;
 
-	dev_err(&dev->vdev->dev, "the device is gone or silent, or its ring is broken: its requests fail\n");
+	dev_err(&dev->vdev->dev, "the device is gone, does not answer, or has broken its ring: all its requests fail from now on\n");
 	WRITE_ONCE(dev->dead, true);
 	blk_mq_quiesce_queue(q);
 	pvblk_reset(dev->vdev);

@@ -108,7 +108,7 @@ static void pvblk_restart(struct pvblk_dev *dev)
 	bool there;
 	int err;
 
-	dev_warn(&dev->vdev->dev, "the device has stopped: reset it, and send its requests again\n");
+	dev_warn(&dev->vdev->dev, "the device has stopped: resetting it, and sending its requests again\n");
 	blk_mq_quiesce_queue(q);
 	disable_work_sync(&q->timeout_work);
 	there = pvblk_reset(dev->vdev);
@@ -119,7 +119,8 @@ static void pvblk_restart(struct pvblk_dev *dev)
 	there &= pvblk_take_down(dev);
 	err = there ? pvblk_start_anew(dev) : -ENODEV;
 	if (err) {
-		dev_err(&dev->vdev->dev, "the device cannot be restarted: error %d\n", err);
+		dev_err(&dev->vdev->dev, "cannot restart the device (error %d): all its requests fail from now on\n",
+			err);
 		WRITE_ONCE(dev->dead, true);
 	}
 	pvblk_enable_timeouts(q);

@@ -221,7 +221,7 @@ static void vserve_warn_of_backend(struct vserve_vring *vring)
 {
 	struct vserve_dev *dev = vring->dev;
 
-	pr_warn_ratelimited("%s-%d: vring %u cannot stop: %u of its requests were not answered within %u s\n",
+	pr_warn_ratelimited("%s-%d: vring %u cannot stop: the backend did not answer %u requests within %u s (stop_timeout)\n",
 			    dev->ops->name, dev->id, vring->index,
 			    READ_ONCE(vring->nr_inflight), READ_ONCE(vserve_stop_timeout));
 }

@@ -579,7 +579,8 @@ static void vpoll_setup(unsigned int cpu)
 	};
 
 	if (sched_setattr_nocheck(current, &attr))
-		pr_warn("virtio_poll: the poller of CPU %u is not of class SCHED_IDLE\n", cpu);
+		pr_warn("virtio_poll: the thread of CPU %u could not get class SCHED_IDLE, and takes CPU time from other tasks\n",
+			cpu);
 	vpoll_notifier_add(&per_cpu(vpoll_pollers, cpu));
 }
 
