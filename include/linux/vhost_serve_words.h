@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Descriptors, headers, arguments and answers: short, of whole words, and copied for each
- * request.
+ * Copies by words between the kernel and the guest's memory, for descriptors, headers, arguments
+ * and answers: these are short, consist of whole words, and are copied for each request.
  *
- * copy_from_user() is made for more.  Where it does not know the length when it is compiled,
- * hardened usercopy looks up what kind of memory the kernel's side is, which costs more than the
- * copy; and it copies by a call.  Here the words are copied in place.  The caller knows that
- * there is room for them.
+ * copy_from_user() is made for longer copies.  Where it does not know the length when it is
+ * compiled, hardened usercopy looks up what kind of memory the kernel's side is, which costs more
+ * than the copy; and it copies by a call.  Here the words are copied in place.  The caller knows
+ * that there is room for them.
  */
 #ifndef _LINUX_VHOST_SERVE_WORDS_H
 #define _LINUX_VHOST_SERVE_WORDS_H

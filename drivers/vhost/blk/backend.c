@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a device serves: opened from a descriptor, matched to an engine, and
- * what it allows.
+ * The backend: the disk or image file that a device serves.  This file takes it from the owner's
+ * descriptor, chooses its engine, and reads its limits.
  *
  * A backend is immutable once made.  The device holds it until all vrings are stopped.
  * A worker that submits a request holds it, too, because the request may end first.

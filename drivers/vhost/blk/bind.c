@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Bindings: how the requests of a vring hold the device's pin table, and how that
- * table is replaced while vrings run.
+ * Bindings.  The requests of a vring hold the device's pin table by the vring's binding, so that
+ * VHOST_SET_MEM_TABLE can replace the table while vrings run.
  *
- * In two steps, so that it happens for all vrings or for none: what can fail
- * is done before the first of them changes over.
+ * A replacement has two steps, so that it happens for all vrings or for none: the first does all
+ * that can fail, and the second changes the vrings over.
  */
 #include "blk.h"
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * vhost_blk: virtio-blk served by the host kernel.  vhost_serve serves the rings;
- * here is what a request of a disk means.  linux/vhost_serve.h has the rules.
+ * vhost_blk: virtio-blk served by the host kernel.  vhost_serve serves the rings, and
+ * linux/vhost_serve.h has the rules for that.  This module parses a disk's requests, and passes
+ * them to the disk or image file (the backend).
  *
  * The data path, in the order of the files: take.c (parse.c, memory.c) ->
- * merge.c -> engine_*.c -> complete.c.  backend.c chooses what is served, bind.c
- * swaps pins; main.c is the character device.
+ * merge.c -> engine_*.c -> complete.c.  backend.c opens the backend, pins.c and bind.c keep guest
+ * memory pinned; main.c is the character device.
  */
 #ifndef _VHOST_BLK_H
 #define _VHOST_BLK_H

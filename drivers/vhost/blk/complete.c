@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * From a backend's completion, or a worker, to the answer that the guest sees.
+ * The end of a request: the backend or a worker is done with it, and this file writes the status
+ * that the guest sees, logs an error, counts, and releases the guest's pages.
  */
 #include "blk.h"
 #include <trace/events/vhost_blk.h>

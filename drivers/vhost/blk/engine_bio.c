@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * submit_bio(): stacked and bio-based devices, schedulers, and what has to be
- * split.  In the poller with REQ_NOWAIT, where the device and what limits it
- * honour that; else, and when it says EAGAIN, in a worker.
+ * The engine that calls submit_bio(): for stacked and bio-based devices, for disks with a scheduler
+ * or a cgroup policy, and for requests that the block layer has to split.  The poller submits with
+ * REQ_NOWAIT, if the device and its limits honour that.  Otherwise, and after -EAGAIN, a worker
+ * submits.
  */
 #include <linux/bio.h>
 #include <linux/blk-cgroup.h>

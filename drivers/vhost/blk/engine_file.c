@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A file's own read and write.
+ * The engine for image files, which calls the file's own read and write.  A request runs in one of
+ * three places:
  *
- * In its round the poller reads what the page cache has, and nothing else: past that
- * IOCB_NOWAIT does not keep a file system from waiting, for a block's address, a lock, or a
- * request of the disk's.  Writes into the page cache, and reads that may have to note an
- * access time, mostly do not wait: the poller's thread does them after its round
- * (vblk_file_is_hot()).  It also submits direct I/O then, where the file system queues it, and
- * the disk's completion ends the request.  Workers do the rest: reads of what is not cached,
- * writes that wait for the disk, and what is larger than FILE_HOT_BYTES and is copied.
+ * - In its round the poller reads data that are in the page cache, and nothing else.  For other
+ *   requests IOCB_NOWAIT does not keep a file system from waiting for a block's address, a lock,
+ *   or a request of the disk.
+ * - After its round the poller's thread writes into the page cache, and reads where an access time
+ *   may have to be updated, because these mostly do not wait (vblk_file_is_hot()).  It also
+ *   submits direct I/O, if the file system queues it; the disk's completion ends the request.
+ * - Workers carry out all others: reads of data that are not cached, writes that wait for the disk,
+ *   and copies of more than FILE_HOT_BYTES.
  */
 #include <linux/blk_types.h>
 #include <linux/cred.h>

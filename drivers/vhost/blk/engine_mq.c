@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Straight onto a hardware context: a struct request is allocated there,
- * gets our bios, and is issued by blk_insert_cloned_request() as a request
- * based device mapper would, past scheduler and software queues.
+ * The engine for blk-mq disks.  It allocates a struct request on a hardware context of the disk,
+ * adds our bios, and issues it by blk_insert_cloned_request(), past scheduler and software queues,
+ * as request-based device mapper does.
  *
- * Which context: where the kernel has blk_mq_alloc_request_on() (patches/),
- * any; else the one that the CPU of the poller maps to.
+ * If the kernel has blk_mq_alloc_request_on() (patches/), the context is any that the owner wants;
+ * otherwise it is the one that the CPU of the poller maps to.
  *
  * Contexts and maps belong to the driver, which changes them while the queue is
  * frozen (blk_mq_update_nr_hw_queues()) and frees them when its device goes,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /dev/vhost-blk: what its ioctls do beside those that all devices have.  All but
- * the counters runs under the device's mutex.
+ * /dev/vhost-blk: the ioctls that only a disk has; vhost_serve has those of all devices.  All
+ * but the counters run under the device's mutex.
  */
 #include <linux/compat.h>
 #include <linux/miscdevice.h>

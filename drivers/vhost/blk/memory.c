@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Guest memory as pages.
+ * This file turns the guest's buffers of a request into pages for the block layer.
  *
  * On demand: the pages of a request are held from when it is taken until it
  * is answered.  The poller can only use the lockless page-table walk, and

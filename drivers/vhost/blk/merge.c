@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What fits into one command, and neighbours that go along with each other.
+ * Merging of neighbouring requests into one command of the disk.
  *
  * In a round, a request that continues the one before it (same direction,
  * next sector) joins its command as long as the queue's limits allow.  The
- * first one leads; the engine gets the leader.
+ * first request leads, and the engine submits the leader for all of them.
  */
 #include <linux/blkdev.h>
 #include <linux/math64.h>

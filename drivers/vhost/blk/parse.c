@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
+/*
+ * This file checks virtio-blk requests that a guest wrote, and splits their descriptors into
+ * header, data and status.  parse.h has the rule; parse_test.c tests it without a guest.
+ */
 #include <kunit/visibility.h>
 #include <linux/module.h>
 #include <linux/blk_types.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Reading a virtio-blk request from descriptors a guest wrote.  Nothing here
- * touches guest memory: the header and the ranges were copied before, once,
- * and only the copies are looked at.
+ * Reading a virtio-blk request from descriptors that a guest wrote.  Nothing here
+ * touches guest memory: the caller has copied the header and the ranges once, and the functions
+ * look only at the copies.
  */
 #ifndef _VHOST_BLK_PARSE_H
 #define _VHOST_BLK_PARSE_H

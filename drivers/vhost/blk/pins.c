@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The pages of a whole memory table, pinned when it is set, and given back when
- * its last binding goes.  They count as the owner's locked memory.  A table that
- * replaces another takes over what that one counts for, so that the owner needs no
- * room for both: the old one goes with its last request, soon.
+ * VHOST_BLK_BACKEND_PINNED: the pages of a whole memory table are pinned when the owner sets the
+ * table, and unpinned when its last binding goes.  They count as the owner's locked memory.  A
+ * table that replaces another takes over the other's count, so that the owner needs no room for
+ * both: the old one goes with its last request, soon.
  *
  * The owner's mapping changes under the pins.  A balloon, free-page reporting and
  * virtio-mem punch pages out of the guest's memory; later there is a new page

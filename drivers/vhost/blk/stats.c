@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counters of a disk's vring, beside those that vhost_serve has; the rules are the
- * same.
+ * Counters of a disk's vring that vhost_serve does not have; drivers/vhost/serve/stats.c has the
+ * rules for reading them.
  */
 #include <linux/uaccess.h>
 

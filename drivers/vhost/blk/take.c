@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * From a chain to a request of a disk: its header is copied once, checked, and the
- * guest's pages looked up.
+ * This file makes a request of a disk from a chain of descriptors: it copies the header once,
+ * checks the copy, and looks up the guest's pages.
  *
- * In the poller everything here runs with page faults disabled.  Where that is not
- * enough, it fails, and the vring's worker takes the chain again.
+ * In the poller everything here runs with page faults disabled.  If a page is not present, it
+ * fails, and the vring's worker takes the chain again.
  */
 #include <linux/vhost_serve_words.h>
 

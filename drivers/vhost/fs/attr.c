@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Attributes: GETATTR, STATX, SETATTR, ACCESS, STATFS, READLINK, SYNCFS.
+ * Operations on a node's attributes and on its file system: GETATTR, STATX, SETATTR, ACCESS,
+ * STATFS, READLINK, SYNCFS.
  */
 #include <linux/filelock.h>
 #include <linux/kdev_t.h>

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Operations that make a name: MKNOD, MKDIR, SYMLINK, LINK, CREATE, TMPFILE.  All but
- * LINK run as the caller, see cred.c.
+ * LINK run with the uid and gid of the guest's task, see cred.c.
  *
- * A name is made in three steps: the file system is asked not to freeze, the
- * directory is locked, the name is looked up.  vhfs_make_begin() and
- * vhfs_make_end() are around the one that makes it.
+ * vhfs_make_begin() keeps the file system from being frozen, locks the directory, and looks the
+ * name up.  Then the operation makes the name, and vhfs_make_end() undoes the first two.
  */
 #include <linux/file.h>
 #include <linux/filelock.h>

@@ -3,13 +3,13 @@
  * The credentials with which a request acts.
  *
  * Opener: the credentials of the task that set the export up.  A guest's virtiofs has
- * checked permissions before it asks (default_permissions).  What is made belongs
- * to the caller: fsuid, fsgid and the one supplementary group are his, the
+ * checked permissions before it asks (default_permissions).  A new file belongs to the guest's task
+ * that makes it: fsuid, fsgid and one supplementary group come from the request, and the
  * capabilities remain the opener's.
  *
- * Squash: one uid and gid and no capabilities; the host's checks bind.
+ * Squash: one uid and gid and no capabilities; the host checks permissions.
  *
- * CAP_SYS_RESOURCE is never there, or quotas would not bind a guest.  (The blocks
+ * CAP_SYS_RESOURCE is never there, because quotas would not bind a guest otherwise.  (The blocks
  * that ext4 reserves go by the uid, too, so an opener who is root uses them.)  CAP_FSETID
  * is missing where set-id bits have to go ("kill").
  */

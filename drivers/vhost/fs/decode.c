@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * From the guest's bytes to a request.  Each byte is read once, by copy; what is
- * checked is the copy.  Nothing is done here.
+ * This file decodes a FUSE request: it copies each byte that the guest wrote once, and checks the
+ * copy.  dispatch.c carries the request out.
  */
 #include <linux/limits.h>
 #include <linux/slab.h>

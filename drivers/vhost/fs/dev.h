@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The device as vhost_serve has it: main.c, ring.c and the tracepoints; nothing
- * else needs to know of rings.
+ * The structures of a device, a vring and a request that vhost_serve knows.  main.c, ring.c and the
+ * tracepoints use this header; the other files know no rings.
  */
 #ifndef _VHOST_FS_DEV_H
 #define _VHOST_FS_DEV_H

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * READDIR and READDIRPLUS.
+ * READDIR and READDIRPLUS: they list a directory.
  *
- * Entries are gathered with the directory locked, in a buffer of ours, and looked
- * up after that (for the latter), without.  A handle has one position, which
- * requests that come at once take turns at.
+ * The directory is locked while its entries are copied to a buffer.  READDIRPLUS looks up the names
+ * after that, without the lock.  A handle has one position, so requests for the same handle take
+ * turns (pos_lock).
  */
 #include <linux/fs.h>
 #include <linux/namei.h>

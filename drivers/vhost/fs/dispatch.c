@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The table of operations, and how one is carried out: its node is looked up and
- * checked, the right credentials are put on, and its function is called.
+ * The table of operations, and the steps that all of them share: this file looks up the request's
+ * node, checks it, takes on the credentials of the export, and calls the operation's function.  It
+ * also says which requests the poller's thread may carry out.
  */
 #include <linux/nospec.h>
 #include <linux/vhost_serve.h>

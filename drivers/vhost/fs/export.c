@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * An export: a directory, in a private clone of its mount, with its limits.
+ * An export: the directory that a device serves, in a private clone of its mount, with the guest's
+ * limits.  VHOST_FS_SET_EXPORT makes it.
  */
 #include <linux/file.h>
 #include <linux/memcontrol.h>

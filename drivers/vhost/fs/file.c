@@ -3,8 +3,8 @@
  * Open files: OPEN, OPENDIR, RELEASE, FLUSH, FSYNC, FALLOCATE, LSEEK,
  * COPY_FILE_RANGE.  READ and WRITE are in io.c.
  *
- * The host's file is open without O_APPEND and O_DIRECT, which a guest can change
- * while it has the file open: each READ and WRITE says what is in force.
+ * The host's file is open without O_APPEND and O_DIRECT, because a guest can change these flags
+ * while it has the file open.  Each READ and WRITE carries the flags that hold for it.
  */
 #include <linux/file.h>
 #include <linux/filelock.h>

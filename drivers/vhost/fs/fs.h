@@ -4,12 +4,12 @@
  *
  * The path of a request, in the order of the files: ring.c (from vhost_serve)
  * -> decode.c (the guest's bytes become a struct vhfs_req) -> dispatch.c (the
- * table of operations, and who carries one out) -> the operation, in the file of
+ * table of operations) -> the operation, in the file of
  * its concern: init.c, lookup.c, create.c, rename.c, attr.c, file.c, io.c, direct.c,
- * dir.c, xattr.c, lock.c -> ring.c (the answer).  export.c is what is served, mount.c the
- * file systems mounted beneath it, node.c the nodes a guest knows, swap.c those of them that
- * pin nothing, reach.c their way back, handle.c what it has open, cred.c whose rights act;
- * main.c is the character device.
+ * dir.c, xattr.c, lock.c -> ring.c (the answer).  export.c has the directory that is served,
+ * mount.c the file systems mounted beneath it, node.c the nodes that a guest knows, swap.c the
+ * nodes that pin nothing, reach.c their way back, handle.c the files that the guest has open,
+ * cred.c the credentials of a request; main.c is the character device.
  *
  * Confinement.  Operations see dentries and inodes, never paths.  A node comes
  * from a lookup of one component in a directory that is a node; the mount of the

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Handles: what the guest has open.  A handle belongs to a node; a request that
- * names both has to mean the same inode.
+ * Handles: files and directories that the guest has open, by the number that it knows them by.  A
+ * handle belongs to a node.  If a request names a handle and a node, both must have the same inode.
  */
 #include <linux/file.h>
 #include <linux/slab.h>

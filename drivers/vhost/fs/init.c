@@ -2,9 +2,9 @@
 /*
  * INIT and DESTROY: the session of a guest.
  *
- * The guest offers, the answer holds what both have and what is implemented here.
- * An INIT in a session begins a new one: the guest has booted again without a
- * word, and knows nothing of the nodes and files of the one before.
+ * The guest offers features in INIT, and the answer has those of them that are implemented here.
+ * An INIT within a session begins a new one, because the guest has rebooted without DESTROY, and
+ * does not know the nodes and files of the old session.
  */
 #include "fs.h"
 

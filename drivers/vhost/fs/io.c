@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * READ and WRITE: data move once, between the host's page cache (or the disk) and
- * the guest's pages, which are user memory of the owner: its mm is in use.
+ * READ and WRITE.  Data are copied once, between the host's page cache (or the disk) and the
+ * guest's pages.  These are user memory of the owner, so the thread has the owner's mm in use.
  *
- * The poller reads in its round what is in the page cache, and asks for nothing else.  Its
- * thread does the rest after the round, or a worker does: see vhfs_is_hot().
+ * In its round the poller reads only data that are in the page cache.  After the round its thread
+ * carries out other requests, or a worker does: see vhfs_is_hot().
  */
 #include <linux/blkdev.h>
 #include <linux/fsnotify.h>

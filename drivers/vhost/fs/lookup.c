@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * LOOKUP: one component in a directory that the guest knows, and the entry that
- * answers it and all that makes something.
+ * LOOKUP of one name in a directory that the guest knows.  This file also fills the entry (struct
+ * fuse_entry_out), with which LOOKUP and the operations that make a name are answered.
  *
- * A name on which something is mounted is crossed if the export has submounts, and is
- * what lies beneath if not (see mount.c).  Symbolic links are nodes like others.
+ * If a file system is mounted on the name, the guest gets the root of that file system if the
+ * export has submounts, and the directory that the mount hides if not (see mount.c).  Symbolic
+ * links are nodes like others, and are not followed.
  */
 #include <linux/namei.h>
 #include <linux/stat.h>

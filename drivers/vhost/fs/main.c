@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /dev/vhost-fs: what its ioctls do beside those that all devices have.  All of it
- * runs under the device's mutex.
+ * /dev/vhost-fs: the ioctls that only a directory has; vhost_serve has those of all devices.
+ * All of them run under the device's mutex.
  */
 #include <linux/compat.h>
 #include <linux/miscdevice.h>

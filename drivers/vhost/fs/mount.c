@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The mounts of an export: the directory that is served, and with
- * VHOST_FS_EXPORT_SUBMOUNTS what the host has mounted beneath it.
+ * The mounts of an export: the mount of the directory that is served, and, with
+ * VHOST_FS_EXPORT_SUBMOUNTS, those of the file systems that the host has mounted beneath it.
  *
  * A lookup crosses where the host's tree has a mount on the name (vhfs_cross()).  It
  * triggers no automount: what is not mounted yet is not there.  The node that the guest

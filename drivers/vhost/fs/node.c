@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Nodes: the inodes a guest knows, by the number it knows them by.
+ * Nodes: the inodes that a guest knows, by the number that it knows them by.
  *
- * Two names of one inode in one mount are one node, or the guest's page cache would
- * hold it twice.  A node counts how often the guest was told of it and goes when the
- * guest's FORGETs have counted that down; more than that a guest cannot take
- * away.  It pins a dentry, which is one of the inode's names; if that was removed
- * and the guest comes by another one, that is the node's from then on.  Beyond a cap
- * nodes are swapped, and pin nothing: the head of swap.c has the rule.
+ * Two names of one inode in one mount are one node, because the guest's page cache would hold the
+ * file twice otherwise.  A node counts how often the guest was told of it, and goes when the
+ * guest's FORGETs have counted that down; a guest cannot count down further.  It pins a dentry,
+ * which is one of the inode's names.  If that name was removed and the guest looks up another one,
+ * the node takes that one.  Beyond a cap nodes are swapped, and pin nothing: the head of swap.c has
+ * the rule.
  */
 #include <linux/dcache.h>
 #include <linux/slab.h>

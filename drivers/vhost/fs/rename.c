@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Operations that remove or move a name: UNLINK, RMDIR, RENAME, RENAME2.
+ * Operations that remove or move a name: UNLINK, RMDIR, RENAME, RENAME2.  create.c has those that
+ * make one.
  */
 #include <linux/filelock.h>
 #include <linux/namei.h>

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * From a chain of descriptors to a request, and from a request to the guest's
- * memory: what vhost_serve asks of this device.
+ * The operations that vhost_serve calls (struct vserve_ops): they decode a chain of descriptors,
+ * decide which thread carries the request out, and write the reply to the guest's memory.
  *
- * The poller decodes a request and tries it without sleeping.  Where that does not do,
- * its thread carries the request out after the round, if the request is unlikely to
- * sleep (vhfs_is_hot()), or else a worker.  Both start again from where it was decoded,
- * and write the reply themselves, because they may sleep for the guest's pages.  The
- * poller's round writes the replies of what it did itself, and of requests that were
- * parked.
+ * In its round the poller decodes a request and tries it without sleeping.  If it would have to
+ * sleep, its thread carries the request out after the round, if the request is unlikely to sleep
+ * (vhfs_is_hot()), and a worker does so otherwise.  Both start again with the decoded request, and
+ * write the reply themselves, because they may sleep for the guest's pages.  The poller's round
+ * writes the replies of requests that it carried out itself, and of requests that were parked.
  */
 #include <linux/slab.h>
 #include <linux/vhost_serve_words.h>

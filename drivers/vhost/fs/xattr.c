@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Extended attributes.
+ * Extended attributes: GETXATTR, SETXATTR, LISTXATTR, REMOVEXATTR.
  *
- * user.* are the host's.  POSIX ACLs go by the VFS's calls for them.  Of
- * security.* and trusted.* the export says whether the guest has none (the
- * default), has them under another name (MAP_XATTR: user.virtiofs.security.*), or
- * has the host's own (RAW_XATTR).  All other names are not the guest's.
+ * In user.* the guest has the attributes of the host's files.  POSIX ACLs go by the VFS's calls for
+ * them.  The flags of the export say whether security.* and trusted.* do not exist for the guest
+ * (the default), are stored under another name (MAP_XATTR: user.virtiofs.security.*), or are those
+ * of the host's files (RAW_XATTR).  The guest can use no other names.
  */
 #include <linux/fs.h>
 #include <linux/posix_acl.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /dev/vhost-poll: the descriptor and its ioctls.
+ * /dev/vhost-poll: its ioctls create a poller, set the mode, and read the statistics.  The poller
+ * lives as long as the descriptor; poller.c has its thread.
  */
 #include <linux/capability.h>
 #include <linux/cpumask.h>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * When a poller sleeps, and for how long.
- *
- * Two things are learned.
+ * When a poller sleeps, and for how long.  In adaptive mode it learns two things.
  *
  * Arrival.  After the last piece of work a poller goes on polling for a window.
  * If it then sleeps, and work comes soon after, the window was too short: it

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The polling policy on synthetic loads. */
+/* KUnit tests of policy.c: the polling policy on synthetic loads. */
 #include <kunit/test.h>
 #include <linux/module.h>
 #include <linux/time64.h>

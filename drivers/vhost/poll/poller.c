@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The thread: rounds over its sources, sleep and wake-up, attach and detach.
- * "The thread" is the one that has the role; crew.c has the others, and how the role
- * passes from one to another.
+ * The thread of a poller: rounds over its sources, sleep and wake-up, attach and detach.
+ * A poller may have several threads, and one of them has the role, i.e. it polls.  Here "the
+ * thread" is that one; crew.c has the others, and how the role passes from one to another.
  *
- * Who may touch what.  The list of sources, the mm in use, the policy and the
+ * Ownership.  The list of sources, the mm in use, the policy and the
  * counters are the thread's alone, so a round takes no lock and no atomic
  * operation but what a source's callback takes.  Attach and detach are requests
  * that the caller leaves in @request, one at a time under @control, and waits for;
@@ -20,8 +20,8 @@
  * runs with @asleep set, but as a running task: it may fault and schedule.
  *
  * The mm.  Callbacks run with their source's mm in use.  The thread has its own
- * reference on it while it polls, and none while it sleeps: an exited owner's
- * memory is not kept by somebody who does nothing with it.  References are
+ * reference on it while it polls, and none while it sleeps, so a sleeping poller does not keep
+ * the memory of an owner that has exited.  References are
  * dropped with mmput_async(): taking down an address space may take long, and
  * other guests' rings wait meanwhile.
  */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Moderation of interrupts on synthetic guests. */
+/* KUnit tests of calls.c (when to interrupt): a synthetic guest, its times and events. */
 #include <kunit/test.h>
 #include <linux/module.h>
 #include <linux/time64.h>

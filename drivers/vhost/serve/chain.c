@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * From the available ring to the buffers of a chain, in vq->iov.
+ * This file reads a chain of descriptors that begins at a head, and puts its buffers into vq->iov.
  *
- * Not vhost_get_vq_desc(): what that reads for one chain is bounded by what
- * the guest set up, and a ring full of tables of 65,536 empty descriptors each
- * is one chain to it.  Here a chain has VSERVE_MAX_CHAIN descriptors at most,
- * wherever they are, and those read count in the round.  It also follows
- * @next in an indirect table, which need not be in order (virtio 1.2, 2.7.5.3).
+ * It does not use vhost_get_vq_desc(), because a guest can make that read without a useful bound:
+ * a ring full of tables of 65,536 empty descriptors each is one chain to it.  Here a chain has
+ * VSERVE_MAX_CHAIN descriptors at most, wherever they are, and a round counts those that it reads.
+ * This file also follows @next in an indirect table, which need not be in order (virtio 1.2,
+ * 2.7.5.3).
  *
  * Guest addresses are looked up in vq->umem, which only changes under the
  * vring's mutex.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * From a backend's or worker's completion to the list of finished requests.
+ * Completions on their way to the used ring: a backend or a worker ends a request here.
  *
- * vserve_req_end(), in any context, pushes to vring->done; called by the
- * poller itself in its round (polled completions, and backends that are done at
- * once), to vring->reaped, which is the round's alone.  The holder of the vring's
- * mutex (the poller in its round, or a worker) takes the lists, and has the device
- * let go of the guest's memory.  used.c does the rest.
+ * vserve_req_end(), in any context, pushes the request to vring->done.  If the poller itself calls
+ * it in its round (for polled completions, and backends that are done at once), it pushes to
+ * vring->reaped, which no other task touches.  The holder of the vring's mutex (the poller in its
+ * round, or a worker) takes the lists, and has the device let go of the guest's memory.  used.c
+ * does the rest.
  */
 #include <linux/eventfd.h>
 #include <linux/export.h>

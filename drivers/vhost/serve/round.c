@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A round of a vring: in the poller, in its worker, and until nothing is left.
+ * A round serves a vring once: it takes new requests and answers finished ones.  The poller runs
+ * it, or the vring's worker, or the drain, which repeats it until no request is left.
  *
  * States of the service, under vq->mutex:
  *

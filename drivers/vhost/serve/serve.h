@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * vhost_serve: serves rings; linux/vhost_serve.h has the rules and the seam.
+ * vhost_serve: serves the rings of vhost_blk and vhost_fs.  linux/vhost_serve.h has the rules, and
+ * the interface to these devices.
  *
  * The data path, in the order of the files: round.c -> take.c -> chain.c -> the
  * device -> complete.c -> used.c.  calls.c says when to interrupt the guest, vring.c

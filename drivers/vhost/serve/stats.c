@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counters of a vring.  They are written under its mutex and read without, and
- * without the device's: a reader must neither make the poller look elsewhere, nor
- * wait for a worker that holds the one in a page fault, nor for a backend that the
- * other is held to drain.  Each only grows, but they may be of different moments.
+ * Counters of a vring.  They are written under the vring's mutex.  A reader takes neither that
+ * mutex nor the device's, because the poller leaves a vring alone while its mutex is taken, a
+ * worker may hold it in a page fault, and STOP may hold the device's mutex while a backend does not
+ * answer.  Each counter only grows, but two of them may be of different moments.
  */
 #include <linux/export.h>
 #include <linux/nospec.h>

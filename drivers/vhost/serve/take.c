@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * From the available ring to a request.
+ * This file takes a chain from the available ring, gives it a slot, and has the device parse it.
  *
- * In the poller everything here runs with page faults disabled.  Where that is
- * not enough the chain is put back (nothing happened to it yet) and the vring
- * goes to its worker, which takes it again from the start, with faults allowed.
- * An error there is final.
+ * In the poller everything here runs with page faults disabled.  If a page is not present, the
+ * poller puts the chain back (nothing happened to it yet) and leaves the vring to its worker,
+ * which takes the chain again from the start, with faults allowed.  An error there is final.
  */
 #include "serve.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The used ring, and the guest's interrupts.  The holder of the vring's mutex
- * writes it, so there is one writer at a time.
+ * This file writes answers to the used ring, and interrupts the guest.  Only the holder of the
+ * vring's mutex does so, so there is one writer at a time.
  */
 #include <linux/eventfd.h>
 #include <linux/ktime.h>

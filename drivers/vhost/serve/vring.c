@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The life of a vring: set up, start and stop; round.c is what it does.
+ * The life of a vring: set-up, start and stop.  round.c serves it in between.
  *
  * STOP first detaches the poller, then ends the worker, then drains in stop_work.
  * stop_work has the owner's mm in use as the worker has, because STOP may come from the
