@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Which file data the core keeps in this guest, and for how long it believes names and
- * attributes.
- *
- * The core decides by what the server says in its replies, and those pass through here.
+ * The option cache=: which file data FUSE's core keeps in this guest, and for how long it caches
+ * names and attributes.  The core decides by flags and times in the server's replies, and this file
+ * changes these on their way to the core.
  *
  * With cache=none every file is opened for direct I/O, with writes in parallel, and the core is
  * told that shared mappings of such files work all the same: they go through the page cache,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A virtio-fs device comes and goes.
+ * The life of a virtio-fs device: probe, removal, suspend, and giving it up.
  *
- * Its queues are up from probe to removal, unless the device is given up, because it breaks or
- * does not answer: then it is reset, everything in flight ends with -EIO, and each later request
- * with -ENOTCONN.  Once it is unmounted, the next mount starts it anew.
- * A mount outlives its device; the connection's reference keeps struct pvfs_dev.
+ * Its queues are up from probe to removal, unless the driver gives the device up, because it breaks
+ * its ring or does not answer: then it is reset, everything in flight ends with -EIO, and each
+ * later request with -ENOTCONN.  Once it is unmounted, the next mount starts it anew.  A mount
+ * outlives its device; the connection's reference keeps struct pvfs_dev.
  */
 #include "pvfs.h"
 

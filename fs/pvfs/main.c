@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The module: a file system type and a driver.  Devices are in device.c, mounts in mount.c. */
+/* The module: it registers a file system type (mount.c) and a virtio driver (device.c). */
 #include "pvfs.h"
 
 #include <linux/module.h>

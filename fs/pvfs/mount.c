@@ -4,8 +4,8 @@
  *
  * A device has one connection at most, and that has one main superblock.  Where the server
  * announces submounts (FUSE_ATTR_SUBMOUNT), the core makes a superblock for each, of the same
- * connection, and mounts it as it is walked into.  Each of these holds the main one, because what
- * writes its pages back (the bdi) is the main one's, and goes with it.  So the connection ends with
+ * connection, and mounts it when a task walks into it.  Each of these holds the main one, because
+ * they share its bdi, which writes their pages back and goes with it.  So the connection ends with
  * the main superblock.  It holds a reference to the device.
  */
 #include "pvfs.h"

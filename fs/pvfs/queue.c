@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Requests into the ring and out of it.
+ * The data path: requests into a ring, and replies out of it.
  *
  * A request that finds the ring full, or others queued, goes to the tail of FUSE's
  * own list of pending requests, where a fatal signal can still take it away.  The

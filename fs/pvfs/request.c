@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Between a request of the FUSE core and a slot.
+ * This file copies a request of FUSE's core into a slot, and a reply from a slot to the core.
  *
  * The buffer of a slot holds the header and the arguments that the device reads,
  * and behind them, aligned, the header and the arguments that it writes.  So a

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Polling for replies by the callers that wait for them.
+ * Callers poll for the replies that they wait for.
  *
  * virtio_poll.h has the rule of ownership; a caller that polls is a waiter there.
  *
- * A caller goes when its reply is found, by itself or by another CPU; the finder takes it
- * off the count under the lock, and calls pvfs_watch() before dropping the lock.  Or it
- * goes because it has to (see pvfs_must_leave()); then it takes itself off, and calls
- * pvfs_watch() too.
+ * A caller stops polling when its reply is found, by itself or by another CPU.  The task that finds
+ * it takes the caller off the count under the lock, and calls pvfs_watch() before it drops the
+ * lock.  A caller that has to stop before that (see pvfs_must_leave()) takes itself off, and calls
+ * pvfs_watch(), too.
  *
- * A caller with preemption off really polls, but for interrupts and for what the host does
- * with its vCPU.  So no reply waits for a task that has lost its CPU.  While it polls, other
- * tasks on its CPU wait.  Therefore it leaves as soon as there are any, and sleeps.  The
- * CPU's thread polls on once the CPU is idle.
+ * A caller polls with preemption off, so it keeps its CPU, but for interrupts and for the time that
+ * the host takes from its vCPU.  So no reply waits for a task that has lost its CPU.  While it
+ * polls, other tasks on its CPU wait.  Therefore it leaves as soon as there are any, and sleeps.
+ * The CPU's thread polls on once the CPU is idle.
  */
 #include "pvfs.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* For drivers that reset a device and start it anew, which virtio's core does at suspend only. */
+/* Feature negotiation for drivers that restart a device; virtio's core has it at suspend only. */
 #ifndef _LINUX_VIRTIO_RENEGOTIATE_H
 #define _LINUX_VIRTIO_RENEGOTIATE_H
 

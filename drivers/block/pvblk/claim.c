@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Which devices are ours.  virtio_blk has the same device ID, and the bus has no
+ * Which devices the driver takes.  virtio_blk has the same device ID, and the bus has no
  * driver_override, so the ID decides nothing here:
  *
  * - the module parameter claim=all lets the driver match every block device,
- *   and whichever of the two drivers was registered first gets the unbound ones;
- * - claim=NAME,... takes the devices named, if nobody has them, when the module
- *   is loaded; not later ones, as the bus asks a driver for its IDs alone;
+ *   and the driver that was registered first gets the unbound ones;
+ * - claim=NAME,... takes the named devices when the module is loaded, if no driver has them;
+ *   not later ones, because the bus matches a driver by its IDs only;
  * - the driver attributes `take` and `give` move a device over from virtio_blk
  *   and back at run time, unless its disk is in use.
  *

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The disk: its name, its size, its geometry, its serial number. */
+/* The gendisk of a device: its name, its size, its geometry, its serial number. */
 #include "name.h"
 #include "pvblk.h"
 

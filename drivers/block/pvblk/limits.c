@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What the device's configuration space says about the size of requests. */
+/* The disk's queue limits, as the device's configuration space has them. */
 #include "pvblk.h"
 
 #define PVBLK_MAX_DISCARD_SEGMENTS	256U

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A device comes and goes: probe, remove, freeze, restore.  The data path is in
- * request.c and queue.c; virtio_poll has the threads that poll.
+ * The module and the life of a device: probe, remove, freeze (suspend) and restore.  The data
+ * path is in request.c and queue.c; virtio_poll has the threads that poll.
  */
 #include "pvblk.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Disk names, apart so that they can be tested without a disk (virtio_pvblk_test.c). */
+/* Names of disks (vdaa), in a header of their own to be tested without a disk. */
 #ifndef _PVBLK_NAME_H
 #define _PVBLK_NAME_H
 

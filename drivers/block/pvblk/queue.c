@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Into the ring and out of it.  Submission takes the queue's lock, adds, makes
- * sure that something polls or interrupts (pvblk_watch()), and kicks after dropping the
- * lock if the device asked for it.  Completions are collected under the lock
- * and completed without it.
+ * The data path: requests into the ring, and completions out of it.  Submission takes the queue's
+ * lock, adds the request, makes sure that a poller or an interrupt will find its completion
+ * (pvblk_watch()), drops the lock, and kicks if the device asked for it.  Completions are collected
+ * under the lock and completed without it.
  */
 #include "pvblk.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Between a struct request and what goes into the ring: a header, the data's
- * scatterlist, a status byte.  No ring and no lock in here.
+ * This file turns a struct request into a virtio-blk request: a header, the data's scatterlist, and
+ * a status byte.  It touches no ring and takes no lock; queue.c does both.
  */
 #include "pvblk.h"
 

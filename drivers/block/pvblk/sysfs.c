@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a disk shows in sysfs: `serial` and `cache_type`, where and as virtio_blk
+ * The attributes of a disk in sysfs: `serial` and `cache_type`, where and as virtio_blk
  * has them, and the group `pvblk`: mode, poll_max_us, and counters, one file
  * each with one number for each queue.  Documentation/ABI/testing/
  * sysfs-block-virtio-pvblk describes them.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* KUnit tests of name.h. */
+/* KUnit tests of name.h: the names of disks. */
 #include <kunit/test.h>
 #include <linux/module.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* KUnit tests of virtio_poll_policy.h. */
+/* KUnit tests of virtio_poll_policy.h: when polling pays off. */
 #include <kunit/test.h>
 #include <linux/module.h>
 #include <linux/virtio_poll_policy.h>

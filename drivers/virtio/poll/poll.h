@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* poller.c and others.c share the state of a CPU's poller, and each calls the other. */
+/* The state of a CPU's poller, which poller.c and others.c share, and their calls of each other. */
 #ifndef _VIRTIO_POLL_INTERNAL_H
 #define _VIRTIO_POLL_INTERNAL_H
 
