@@ -123,7 +123,7 @@ static void pvfs_allow_dma(struct virtio_device *vdev)
 
 /*
  * No request after this, and none before it is left in flight.  After the grace period
- * no caller polls and no one is about to kick; after the reset the device does not write
+ * no caller polls and no task is about to kick; after the reset the device does not write
  * to what was in flight.
  */
 static void pvfs_stop(struct pvfs_dev *dev)

@@ -2,7 +2,7 @@
 /*
  * The hiprio queue: FORGET and INTERRUPT.
  *
- * No one waits for a FORGET, so its queue takes no interrupts at all: used
+ * No task waits for a FORGET, so its queue takes no interrupts at all: used
  * entries are collected before new ones are added.  FORGETs gather for a tick, or
  * until there are enough for a message, and cost one kick a message at most.  The
  * core allocates what describes one together with the inode, so nothing is

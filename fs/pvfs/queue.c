@@ -386,8 +386,8 @@ unsigned int pvfs_collect(struct pvfs_queue *q, struct list_head *done, bool pol
  * @q: the queue
  * @replies: how many the server has sent to this queue is added to it
  *
- * Takes what is in the ring first.  No one else may have: a caller that polls is not run
- * where the host does not run its vCPU.
+ * Takes the replies that are in the ring first.  It may be that no other task has, because a caller
+ * that polls does not run while the host does not run its vCPU.
  */
 bool pvfs_queue_waits(struct pvfs_queue *q, u64 *replies)
 {
@@ -556,7 +556,7 @@ int pvfs_queue_alloc(struct pvfs_queue *q)
 
 /**
  * pvfs_queue_free - free what pvfs_queue_alloc() allocated
- * @q: the queue; nothing is in flight, and no one uses it any more
+ * @q: the queue; nothing is in flight, and no task uses it any more
  */
 void pvfs_queue_free(struct pvfs_queue *q)
 {

@@ -5,7 +5,7 @@
  *
  * Lifetime.  vhost_poller_get() takes a reference on the poller's file, so a
  * poller outlives every source attached to it.  A source belongs to its owner,
- * who attaches it, and detaches it before freeing it.  vhost_poll_detach()
+ * which attaches it, and detaches it before freeing it.  vhost_poll_detach()
  * returns when no @poll, @arm or @disarm of the source runs and no callback will be
  * called again; a @run may still be under way, see vhost_poll_settle().  It may
  * sleep and must not be called from a callback, nor with a lock held that a
@@ -20,7 +20,7 @@
  * as the memory of the source is there, attached or not.
  *
  * Sleep.  A poller about to sleep first says so, then calls @arm for each
- * source, and sleeps only if all of them return false.  Whoever produces work
+ * source, and sleeps only if all of them return false.  A producer of work
  * first makes it visible, then calls vhost_poll_wake().  There is a full
  * barrier between the two steps on both sides, so either @arm sees the work or
  * vhost_poll_wake() sees the sleeper.
@@ -74,8 +74,8 @@ struct vhost_poll_ops {
  * @inflight: requests given to the backend and not yet back
  * @oldest_ns: when the oldest of them was given (ktime_get_ns(), or 0)
  * @service_ns: what the owner learned of how long one takes
- * @polled: nobody calls vhost_poll_wake() when a request in flight is done: the
- *	poller has to look.  It never sleeps without a timer then
+ * @polled: the owner does not call vhost_poll_wake() when a request in flight is done, so
+ *	the poller has to look.  It never sleeps without a timer then
  * @retry_ns: when to call @poll again at the latest, work or not; 0: not needed
  * @waiting: there are requests for @pop.  @arm has to say that they are work
  *
@@ -86,7 +86,7 @@ struct vhost_poll_source {
 	const struct vhost_poll_ops *ops;
 	struct mm_struct *mm;
 	u32 weight;
-	/* private: vhost_poll's own; read by whoever wakes the poller */
+	/* private: vhost_poll's own; read by tasks that wake the poller */
 	struct vhost_poller __rcu *poller;
 
 	/* public: written in each round, so not in a line that others read */

@@ -345,12 +345,12 @@ struct vserve_calls {
 /*
  * struct vserve_vring - a virtqueue and its requests
  *
- * In lines by who writes them, so that a completion on another CPU takes one line
+ * Fields with the same writer share cache lines, so a completion on another CPU takes one line
  * from the poller, and a kick another one that the poller does not need.
  *
  * Written by ioctls, read by all:
  * @poller: set by VHOST_SERVE_SET_VRING, under the device's mutex
- * @poller_cpu: its CPU, for those who read counters without that mutex
+ * @poller_cpu: its CPU, for readers of counters, which do not take that mutex
  * @target: as set by VHOST_SERVE_SET_VRING
  * @mm: of the owner; held while the vring runs
  *

@@ -114,9 +114,9 @@ static int pvblk_claim_named(void)
 }
 
 /*
- * One move at a time: between the look at whose a device is and the change of
- * its driver nobody else is to take or give it.  Nor is `bind` of the bus, which
- * does not ask us; therefore pvblk_open_exclusively() looks at the disk it has.
+ * One move at a time: no other task may take or give a device between the look at its driver and
+ * the change of it.  `bind` of the bus could, and does not take this mutex; therefore
+ * pvblk_open_exclusively() looks at the disk that it has.
  */
 static DEFINE_MUTEX(move_mutex);
 
@@ -148,7 +148,7 @@ static int pvblk_open_exclusively(struct device *d, void *data)
 	c->file = file;
 	disk = file_bdev(file)->bd_disk;
 	ours = disk->fops == &pvblk_fops;
-	/* Not everybody who uses a disk opens it exclusively. */
+	/* Not every user of a disk opens it exclusively. */
 	if (disk_openers(disk) > 1 || ours != c->ours)
 		c->err = -EBUSY;
 	else	/* Better refused than taken away and given back. */
@@ -166,7 +166,7 @@ static int pvblk_release_device(struct device *d, bool ours)
 		device_release_driver(d);
 	/*
 	 * At once: until then the disk's name is taken, and the next would get another.
-	 * (If somebody without a claim, as udev, opens it just now, it gets one.)
+	 * (A program that opens it just now without a claim, as udev does, still has that effect.)
 	 */
 	if (c.file)
 		__fput_sync(c.file);

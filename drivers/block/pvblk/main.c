@@ -100,9 +100,9 @@ static void pvblk_cancel_reaps(struct pvblk_dev *dev)
 
 /*
  * Without an event index a device may interrupt although it was told not to, and
- * there are some that always do.  What a poller has found already then looks like an
- * interrupt that is nobody's, and of too many of these the core turns the vector off,
- * for good.  The vectors of MSI-X are the device's (for vDPA, of the function that it is
+ * some always do.  If a poller has found the answer already, this looks like an interrupt
+ * that no handler wants, and after too many of these the core turns the vector off, for
+ * good.  The vectors of MSI-X are the device's (for vDPA, of the function that it is
  * a part of), and need no such guard; a line that is shared does.
  */
 static void pvblk_bear_stray_interrupts(struct virtio_device *vdev)
@@ -231,7 +231,7 @@ bool pvblk_reset_bare(struct virtio_device *vdev)
 }
 
 /*
- * Wait until no one knows the device's rings.  It is reset, nothing is in flight, and no
+ * Wait until no task uses the device's rings.  It is reset, nothing is in flight, and no
  * request can come.  A request may have been answered and be long gone before the task
  * that submitted it has come round to the kick: that happens within the section that
  * quiescing waits for.
@@ -485,7 +485,7 @@ static bool pvblk_quiesce(struct pvblk_dev *dev)
 		if (!left)
 			pvblk_collect_for_iopoll(dev);
 	} while (!left && time_before(jiffies, end));
-	/* While nothing can come: whoever still dispatches must find nothing to. */
+	/* While nothing can come, so that a task that still dispatches finds no request. */
 	if (left)
 		blk_mq_quiesce_queue(q);
 	blk_mq_unfreeze_queue(q);

@@ -25,10 +25,10 @@
 #define FILE_RANGE_SECTORS	(1024 * 1024 * 1024 / SECTOR_SIZE)
 
 /*
- * A driver that says it may sleep in queue_rq (BLK_MQ_F_BLOCKING) is issued
- * to by whoever submits, REQ_NOWAIT or not: the block layer does so for
- * io_uring too.  Most mean an allocation or a mutex by it; nbd means a socket,
- * and of the disks of that name nvme-tcp does.
+ * If a driver says that it may sleep in queue_rq (BLK_MQ_F_BLOCKING), the task that submits
+ * calls it all the same, REQ_NOWAIT or not: the block layer does so for io_uring, too.  Most
+ * drivers mean an allocation or a mutex by it.  nbd means a socket, and so does nvme-tcp among
+ * the disks called nvme.
  */
 static bool vblk_sleeps_for_io(struct block_device *bdev)
 {

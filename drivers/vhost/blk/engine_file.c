@@ -139,7 +139,7 @@ static bool vblk_file_notes_atime(const struct file *file)
 	return inode->i_op->update_time || inode->i_sb->s_op->dirty_inode;
 }
 
-/* The second: who watches the file may be asked first, and take his time. */
+/* The second test: the kernel may have to ask a fanotify listener first, which takes its time. */
 static bool vblk_file_may_wait(const struct file *file)
 {
 	return !(file->f_mode & FMODE_NOWAIT) ||

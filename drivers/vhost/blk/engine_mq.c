@@ -218,7 +218,7 @@ static enum rq_end_io_ret vblk_mq_end_io(struct request *rq, blk_status_t error)
 	return RQ_END_IO_FREE;
 }
 
-/* bio by bio, without a blkg: who looks for one in a request gets no such engine. */
+/* bio by bio, without a blkg: a disk with a policy, which would need it, has another engine. */
 static void vblk_mq_set_bio(struct vblk_req *req, blk_opf_t opf, sector_t start)
 {
 	bio_init(&req->bio, NULL, req->bvec, req->nr_bvec, opf);

@@ -12,7 +12,7 @@
  * system's page that is not pinned, while we make it dirty.  So there the walk
  * is done with FOLL_PIN; in the poller under mmap_lock if that is free, and
  * without faults.  pin_user_pages_fast() would wait for the lock, and the owner
- * decides who has it for how long.
+ * could keep it taken.
  *
  * Pinned: the pages of the whole table were pinned when it was set, see pins.c,
  * and belong to the table; a request holds that.  A request with a page that the
@@ -47,7 +47,7 @@ static int vblk_make_large_room(struct vblk_req *req, unsigned int nr,
 	return 0;
 }
 
-/* The slot keeps it, so it is the owner's, whoever asks. */
+/* The slot keeps it, so it is charged to the owner, whichever thread allocates it. */
 static struct bio_vec *vblk_alloc_bvec(struct vblk_dev *dev, unsigned int nr,
 				       bool may_sleep)
 {

@@ -307,7 +307,7 @@ static int vhfs_set_times(const struct fuse_setattr_in *arg, struct iattr *attr)
 	}
 	if (arg->atimensec >= NSEC_PER_SEC || arg->mtimensec >= NSEC_PER_SEC)
 		return -EINVAL;
-	/* Now for both is for who may write, all else for the owner. */
+	/* A task that may write can set both to now; other times are for the file's owner. */
 	if ((arg->valid & now) == now)
 		attr->ia_valid |= ATTR_TOUCH;
 	else if (arg->valid & (FATTR_ATIME | FATTR_MTIME))

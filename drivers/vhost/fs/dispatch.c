@@ -178,8 +178,8 @@ static bool vhfs_kills(const struct vhfs_req *req)
 }
 
 /*
- * A caller who is not root makes things as on a local file system: without
- * CAP_FSETID the group bit goes where he is not of the group.
+ * A caller that is not root makes files as on a local file system: without CAP_FSETID the
+ * set-group-ID bit is cleared if the caller is not in the file's group.
  */
 static const struct cred *vhfs_cred_of(struct vhfs_req *req)
 {

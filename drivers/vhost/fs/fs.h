@@ -337,7 +337,7 @@ struct vhfs_node {
  * struct vhfs_handle - an open file or directory
  * @node: whose file it is, or NULL if the guest had forgotten that when it was opened
  * @refs: requests, and one while the guest has it open
- * @pos_lock: a directory has one position: who reads it
+ * @pos_lock: held by the request that reads a directory, which has one position
  * @claims: owners of POSIX locks that were taken by this handle; see lock.c
  * @flocked: a flock lock may be held by it
  */

@@ -27,8 +27,8 @@
 #include "fs.h"
 
 /*
- * Locked ranges of one owner, and those of an export for each lock that it may have, about: the
- * kernel accounts them to no one.
+ * Locked ranges of one owner, and those of an export for each lock that it may have, about: they
+ * are bounded, because the kernel charges them to no cgroup.
  */
 #define MAX_RANGES	16384
 #define RANGES_PER_LOCK	4
@@ -37,7 +37,7 @@
 
 /*
  * struct vhfs_locks - what an export has of locks
- * @refs: the export, and each owner: one who looks at the host's locks (F_GETLK)
+ * @refs: the export, and each owner: a task that looks at the host's locks (F_GETLK)
  *	may hold an owner for longer than the export lives
  * @owners: by the guest's number
  * @lock: @owners, @waits
@@ -57,7 +57,7 @@ struct vhfs_locks {
 /*
  * struct vhfs_owner - a lock owner of the guest's
  * @refs: locks in the host's lists, claims, and requests
- * @pid: in the guest, of who took the last lock
+ * @pid: in the guest, of the task that took the last lock
  */
 struct vhfs_owner {
 	u64 id;
@@ -304,7 +304,7 @@ void vhfs_unlock_all(struct vhfs_handle *handle)
  * @ex: the export
  * @inode: that it was on
  *
- * Those who wait for one try at once.
+ * Requests that wait for one try at once.
  */
 void vhfs_flock_freed(struct vhfs_export *ex, const struct inode *inode)
 {
@@ -465,7 +465,7 @@ static int vhfs_try_lock(struct vhfs_handle *handle, struct file_lock *fl)
 	return r;
 }
 
-/* The one who was told of the lock, in a reply that asks who has it. */
+/* For the reply to GETLK: the guest's process that took a lock, 0 if it is not of this export. */
 static u32 vhfs_pid_of(const struct vhfs_locks *locks,
 		       const struct file_lock *fl)
 {
@@ -487,7 +487,7 @@ static int vhfs_test_lock(struct vhfs_req *req, struct file *file)
 
 	locks_init_lock(&fl);
 	fl.c.flc_flags = FL_POSIX;
-	/* One who has no lock is equal to none that has. */
+	/* An owner without locks differs from each owner that has one. */
 	fl.c.flc_owner = owner ?: (void *)&fl;
 	fl.c.flc_file = file;
 	fl.c.flc_type = arg->lk.type;
@@ -561,7 +561,7 @@ static void vhfs_wait_work(struct work_struct *work)
 					      struct vhfs_wait, work);
 	int r;
 
-	/* Off the list of who waits, if this is not by lm_notify(). */
+	/* Take it off the VFS's list of waiters, unless lm_notify() has. */
 	locks_delete_block(&wait->fl);
 	r = READ_ONCE(wait->error);
 	if (r) {

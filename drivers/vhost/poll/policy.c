@@ -13,12 +13,12 @@
  *
  * Completion.  With requests outstanding and none arriving, the next event is a
  * completion, and owners know how long the backend takes.  The poller sleeps
- * until a margin before it.  The margin is what waking up costs on this
- * machine plus what forecasts are off by, and is learned as one number: a
+ * until a margin before it.  The margin is the cost of waking up on this
+ * machine plus the error of forecasts, and is learned as one number: a
  * completion that was there at wake-up makes it grow, polling between wake-up
- * and completion makes it shrink.  It also keeps a polled backend honest: there
- * a completion is seen no sooner than the poller looks, so an owner who saw
- * only late ones would learn too long a service time.
+ * and completion makes it shrink.  The margin also matters for a polled backend: the
+ * poller sees a completion no sooner than it looks, so an owner that saw only late
+ * ones would learn too long a service time.
  *
  * Where forecasts are off by so much that nothing would be left to sleep, a backend
  * that tells is better waited for by being told, if that costs little beside its
@@ -117,7 +117,7 @@ static bool vhost_rather_told(const struct vhost_poll_policy *pol, u64 service,
  * @inflight: how many of its requests the backend has, at least one
  * @oldest: when the oldest of them was given to it
  * @service: how long one takes; 0 if that is not known
- * @polled: nobody tells when one is done
+ * @polled: the backend does not tell when one is done
  *
  * Return: a time to sleep until, VHOST_POLL_SPIN if it is due, or
  * VHOST_POLL_FOREVER if it is so late that waiting to be told is better.

@@ -54,8 +54,8 @@ static void vserve_give_to_worker(struct vserve_vring *vring)
 }
 
 /*
- * While the engine has requests of ours in flight a retry will succeed; else
- * somebody else has all tags, or the queue is frozen.
+ * While the engine has requests of ours in flight a retry will succeed; otherwise
+ * another user of the disk has all tags, or the queue is frozen.
  */
 static bool vserve_waited_enough(struct vserve_vring *vring, struct vserve_req *req)
 {
@@ -118,7 +118,7 @@ static int vserve_take_some(struct vserve_vring *vring, unsigned int budget,
 	struct vserve_req *req;
 	int err = 0;
 
-	/* Whoever turned them on. */
+	/* Arming the vring turns them on. */
 	vhost_disable_notify(vring->vq.dev, &vring->vq);
 	vring->round_descs = 0;
 	vring->to_come = budget;
@@ -214,7 +214,7 @@ void vserve_publish(struct vserve_vring *vring)
 	vring->src.inflight = vring->nr_inflight;
 	vring->src.oldest_ns = vserve_oldest_ns(vring);
 	vring->src.polled = vring->nr_polled != 0;
-	/* Nobody tells when somebody else's tag is free. */
+	/* The block layer does not tell when a tag of another user is free. */
 	vring->src.retry_ns = 0;
 	if (!list_empty(&vring->pending) && !vring->with_worker)
 		vring->src.retry_ns = vring->now + VSERVE_RETRY_NS;

@@ -21,7 +21,7 @@
 /* How often, while the poller has nothing else to do. */
 #define VSERVE_RETRY_NS		NSEC_PER_MSEC
 
-/* struct vserve_req: @again, who is to call work() once more. */
+/* struct vserve_req: @again, which thread is to call work() once more. */
 enum vserve_again {
 	VSERVE_AGAIN_NOT,
 	VSERVE_AGAIN_WORKER,

@@ -91,7 +91,7 @@ static int vserve_check_target(struct vserve_vring *vring,
 }
 
 /**
- * vserve_vring_set - who serves a vring, and where it submits to
+ * vserve_vring_set - set the poller of a vring, and where it submits to
  * @vring: the device's mutex is held
  * @poller_fd: a poller
  * @target: for the device, or VHOST_SERVE_TARGET_AUTO
@@ -296,8 +296,8 @@ int vserve_vring_stop(struct vserve_vring *vring)
 }
 
 /*
- * Does no task have the owner's memory any more?  Requests may still write to it, but nobody
- * can put something else in its place.
+ * Does no task have the owner's memory any more?  Requests may still write to it, but then no task
+ * can map something else in its place.
  */
 static bool vserve_owner_is_gone(const struct vserve_vring *vring)
 {

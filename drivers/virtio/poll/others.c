@@ -41,7 +41,7 @@
  * comes on this CPU for a while, which doubles each time up to 1.6 seconds.  The timer is
  * deferrable: on an idle CPU there is nothing to find out, and it must not wake it.  (Not where
  * the tick may be off beside a task that runs, nohz_full: a deferrable timer would wait for
- * that task.)  Where nothing is in flight no one is kept waiting: a task that computes
+ * that task.)  While nothing is in flight no task waits for an answer, so a task that computes
  * between one I/O and the next does not crowd out its own poller.
  */
 #include "poll.h"

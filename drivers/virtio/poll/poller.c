@@ -359,7 +359,8 @@ static bool vpoll_leave_to_interrupts(struct virtio_poll_queue *q)
 /*
  * Another task has the CPU of the thread.  Returns whether anything is in flight.
  *
- * Each queue's lock is taken: who submits from another CPU sees p->away, or is seen here.
+ * Each queue's lock is taken, so a task that submits from another CPU sees p->away, or its request
+ * is seen here.
  */
 bool vpoll_interrupts_on(struct virtio_poller *p)
 {
@@ -645,7 +646,7 @@ EXPORT_SYMBOL_GPL(__virtio_poll_init);
 
 /**
  * virtio_poll_ring - give a queue its ring
- * @q: the queue, of which no one else knows yet, or locked
+ * @q: the queue, which no other task knows yet, or locked
  * @vq: the ring, fresh
  */
 void virtio_poll_ring(struct virtio_poll_queue *q, struct virtqueue *vq)

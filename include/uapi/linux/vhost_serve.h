@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
  * Ioctls that all devices carried by vhost_serve have in common (/dev/vhost-blk,
- * /dev/vhost-fs): who serves a vring, its start and stop, and what the ring
- * itself counts.  The base vhost ioctls (linux/vhost.h) apply as well.
+ * /dev/vhost-fs): the poller of a vring, its start and stop, and the counters of
+ * the ring itself.  The base vhost ioctls (linux/vhost.h) apply as well.
  *
  * Numbers.  All are of the type VHOST_VIRTIO (0xAF), beyond those of
  * linux/vhost.h:
@@ -28,7 +28,7 @@
 #define VHOST_SERVE_HIST_BUCKETS	32
 
 /**
- * struct vhost_serve_vring - VHOST_SERVE_SET_VRING: who serves a vring
+ * struct vhost_serve_vring - VHOST_SERVE_SET_VRING: the poller of a vring
  * @size: sizeof(struct vhost_serve_vring)
  * @index: the vring
  * @poller_fd: a /dev/vhost-poll descriptor
