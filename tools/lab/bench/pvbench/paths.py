@@ -74,6 +74,12 @@ class NullBlk:
             self.config.rmdir()
 
 
+def that_takes(us):
+    """Settings of a NullBlk that ends an I/O by a timer after so many US.  It has no poll queue,
+    because null_blk ends polled I/Os without the timer."""
+    return {"irqmode": 2, "completion_nsec": us * 1000, "poll_queues": 0} if us else {}
+
+
 class Medium:
     """A new file system at WHERE, with one file.  ext4 and xfs are on a null_blk that differs
     from the other paths' one in size and in that it stores what is written."""

@@ -15,7 +15,7 @@ from pvlab.guest import Disk, Share
 
 from pvbench import resume
 from pvbench.counters import Kernel
-from pvbench.paths import NullBlk, Unavailable, sh
+from pvbench.paths import NullBlk, Unavailable, sh, that_takes
 from pvbench.rows import is_ours
 from pvbench.session import booted
 
@@ -116,11 +116,13 @@ def run_extra(name, measure, secs, out, commit, say):
             return 1
 
 
-def run(paths, ops, depths, secs, out, commit, say):
+def run(paths, ops, depths, secs, disk_us, out, commit, say):
     """Measure, keeping OUT up to date; the number of paths that failed, and of ours that
     could not run.  A peer may be missing."""
     prepare_host()
     doc = {"machine": machine(commit), "rows": [], "skipped": []}
+    if disk_us:
+        doc["machine"]["disk_us"] = disk_us
     failed = set()
 
     def emit(row):
@@ -134,7 +136,7 @@ def run(paths, ops, depths, secs, out, commit, say):
 
     with (
         tempfile.TemporaryDirectory(prefix="pvbench") as workdir,
-        NullBlk() as null,
+        NullBlk(that_takes(disk_us)) as null,
         Kernel() as kernel,
     ):
         env = environment(workdir, null.path)

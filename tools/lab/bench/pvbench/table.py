@@ -83,6 +83,8 @@ def head(machine):
         f"{machine['host_kernel']}; QEMU {machine.get('qemu', '')}; "
         f"commit {machine['commit']}"
     ]
+    if machine.get("disk_us"):
+        out.append(f"The disk takes {machine['disk_us']} us for each I/O.")
     warn = warning(machine)
     return out + ([warn, ""] if warn else [""])
 

@@ -361,6 +361,17 @@ class Showing(unittest.TestCase):
         for text in (table.render(real), page.render(real)):
             self.assertNotIn("are not hardware", text)
 
+    def test_a_slow_disk_is_said(self):
+        slow = {"machine": {**MACHINE, "disk_us": 20}, "rows": [a_row()]}
+        self.assertIn("takes 20 us for each I/O", table.render(slow))
+        self.assertIn("disk us 20", page.render(slow))
+        self.assertNotIn("for each I/O.", table.render({**slow, "machine": MACHINE}))
+
+    def test_a_slow_disk_has_no_poll_queue(self):
+        self.assertEqual(paths.that_takes(0), {})
+        slow = paths.that_takes(20)
+        self.assertEqual((slow["completion_nsec"], slow["poll_queues"]), (20_000, 0))
+
     def test_table_groups_and_aligns(self):
         doc = {
             "machine": MACHINE,
