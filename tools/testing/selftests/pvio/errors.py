@@ -92,6 +92,13 @@ class Sentences(PvioTest):
         self.pvio(*words, sockets=[self.socket()], before=["setpriv", f"--bounding-set={bounds}"])
         Front(self.socket()).features()
 
+    def test_the_units_wait_for_mounts(self):
+        """Guests would write to the directory that a mount hides afterwards."""
+        for name in ("blk", "fs"):
+            unit = (paths.TOP / f"tools/pvio/pvio-{name}@.service.in").read_text()
+            (after,) = re.findall(r"^After=(.*)$", unit, re.M)
+            self.assertLessEqual({"local-fs.target", "remote-fs.target"}, set(after.split()))
+
     def test_pollers_spread(self):
         """Two that choose by themselves, beside one that was told where."""
         last = os.cpu_count() - 1
