@@ -77,6 +77,7 @@ PVFS_SHOW(unpolled, q->stats.unpolled);
 PVFS_SHOW(idle_polled, q->poll.stats.answers);
 PVFS_SHOW(irq_fallbacks, q->poll.stats.irq_fallbacks);
 PVFS_SHOW(starved, q->poll.stats.starved);
+PVFS_SHOW(stolen, q->poll.stats.stolen);
 PVFS_SHOW(interrupts, q->poll.stats.interrupts);
 PVFS_SHOW(kicks, q->stats.kicks);
 PVFS_SHOW(kicks_saved, q->stats.kicks_saved);
@@ -113,6 +114,7 @@ static struct attribute *pvfs_attrs[] = {
 	&dev_attr_idle_polled.attr,
 	&dev_attr_irq_fallbacks.attr,
 	&dev_attr_starved.attr,
+	&dev_attr_stolen.attr,
 	&dev_attr_interrupts.attr,
 	&dev_attr_kicks.attr,
 	&dev_attr_kicks_saved.attr,

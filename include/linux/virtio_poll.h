@@ -94,6 +94,7 @@ struct virtio_poll_stats {
 	u64 answers;		/* that a thread found */
 	u64 irq_fallbacks;	/* waits that a poller left to interrupts */
 	u64 starved;		/* ... because another task has its CPU, or will before it */
+	u64 stolen;		/* waits that nothing polled through, because of steal time */
 	u64 interrupts;		/* written by the driver's callback only */
 };
 
@@ -150,6 +151,7 @@ void virtio_poll_ring(struct virtio_poll_queue *q, struct virtqueue *vq);
 void virtio_poll_release(struct virtio_poll_queue *q);
 void virtio_poll_forget(struct virtio_poll_queue *q);
 bool virtio_poll_cpu_wanted(struct virtio_poll_queue *q);
+bool virtio_poll_cpu_stolen(void);
 struct task_struct *virtio_poll_watch(struct virtio_poll_queue *q);
 void virtio_poll_answered(struct virtio_poll_queue *q, bool polled);
 void virtio_poll_interrupted(struct virtio_poll_queue *q);

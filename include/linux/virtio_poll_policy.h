@@ -15,11 +15,18 @@
  * replaces what was known.  Where some waits are short and more are not, polling
  * begins and ends again with each lucky try; that costs at most a few times
  * @max_ns in 16 waits that are longer, and the CPU would have idled then.
+ *
+ * A vCPU that polls on an overcommitted host competes with what else its core is to run, which may
+ * be the device's own thread.  The guest sees this as stolen time.  If more than an eighth of a
+ * period was stolen, polling stops for a while.  A vCPU that halts has little stolen from it, so
+ * only polling can tell whether the core is free again: it is resumed after the back-off, which
+ * is twice as long each time that it was too early.
  */
 #ifndef _LINUX_VIRTIO_POLL_POLICY_H
 #define _LINUX_VIRTIO_POLL_POLICY_H
 
 #include <linux/minmax.h>
+#include <linux/time64.h>
 #include <linux/types.h>
 
 /* A new wait counts for an eighth of what is known. */
@@ -127,6 +134,65 @@ static inline u64 virtio_poll_policy_budget(const struct virtio_poll_policy *p, 
 	if (!p->wait_ns)
 		return max_ns;
 	return min(4 * p->wait_ns, max_ns);
+}
+
+#define VIRTIO_POLL_STEAL_PERIOD_NS	(100 * NSEC_PER_MSEC)
+#define VIRTIO_POLL_STEAL_PART		8	/* of a period: more than this part is too much */
+#define VIRTIO_POLL_STEAL_BACK_OFF_NS	(200 * NSEC_PER_MSEC)
+#define VIRTIO_POLL_STEAL_SHIFT		5	/* at most so often doubled: 6.4 s */
+
+/**
+ * struct virtio_poll_steal - what a CPU knows about the time that the host takes from it
+ * @since: when the present period began; 0: none has
+ * @stolen: what had been stolen by then
+ * @until: when the back-off ends; 0: the CPU does not back off
+ * @shift: how often the back-off has been doubled
+ *
+ * All times are in nanoseconds.
+ */
+struct virtio_poll_steal {
+	u64 since;
+	u64 stolen;
+	u64 until;
+	unsigned int shift;
+};
+
+/**
+ * virtio_poll_steal_too_much - whether polling is to be left, because the core is wanted elsewhere
+ * @s: the CPU's knowledge
+ * @now: the CPU's clock
+ * @stolen: what the host has stolen from this CPU since it booted
+ *
+ * To be called before a wait is polled through, and from time to time while polling lasts.
+ *
+ * A back-off is a period of its own, so what else the CPU does meanwhile may prolong it.  It takes
+ * a period of polling to shorten the next one.
+ */
+static inline bool virtio_poll_steal_too_much(struct virtio_poll_steal *s, u64 now, u64 stolen)
+{
+	u64 period = now - s->since;
+	bool first = !s->since;
+	bool resumes = s->until;
+	u64 part = stolen - s->stolen;
+
+	if (resumes && now < s->until)
+		return true;
+	if (!first && period < VIRTIO_POLL_STEAL_PERIOD_NS)
+		return false;
+	s->since = now;
+	s->stolen = stolen;
+	s->until = 0;
+	if (first)
+		return false;
+	if (part > period / VIRTIO_POLL_STEAL_PART) {
+		s->until = now + (VIRTIO_POLL_STEAL_BACK_OFF_NS << s->shift);
+		if (s->shift < VIRTIO_POLL_STEAL_SHIFT)
+			s->shift++;
+		return true;
+	}
+	if (!resumes && s->shift)
+		s->shift--;
+	return false;
 }
 
 #endif /* _LINUX_VIRTIO_POLL_POLICY_H */

@@ -150,6 +150,7 @@ PVBLK_SHOW(polls, vq->q.stats.polls);
 PVBLK_SHOW(found, vq->q.stats.found);
 PVBLK_SHOW(irq_fallbacks, vq->q.stats.irq_fallbacks);
 PVBLK_SHOW(starved, vq->q.stats.starved);
+PVBLK_SHOW(stolen, vq->q.stats.stolen);
 PVBLK_SHOW(interrupts, vq->q.stats.interrupts);
 PVBLK_SHOW(kicks_sent, vq->stats.kicks_sent);
 PVBLK_SHOW(kicks_saved, vq->stats.kicks_saved);
@@ -167,6 +168,7 @@ static struct attribute *pvblk_attrs[] = {
 	&dev_attr_found.attr,
 	&dev_attr_irq_fallbacks.attr,
 	&dev_attr_starved.attr,
+	&dev_attr_stolen.attr,
 	&dev_attr_interrupts.attr,
 	&dev_attr_kicks_sent.attr,
 	&dev_attr_kicks_saved.attr,

@@ -57,10 +57,17 @@
  * - when a task attaches a queue, is the only one that is ready, and the thread sleeps.
  *
  * While the thread really polls, callbacks are off as ever.
+ *
+ * The host's other tasks
+ * ----------------------
+ * They show as steal time.  The policy judges its share of at least 100 ms, when a wait is about
+ * to be polled through in adaptive mode, and in the timer for queues that stay with the thread.
+ * No poll of a ring reads it.  The tick accounts it, and that runs while the thread does.
  */
 #include "poll.h"
 
 #include <linux/jiffies.h>
+#include <linux/kernel_stat.h>
 #include <linux/module.h>
 #include <linux/preempt.h>
 #include <linux/sched.h>
@@ -119,6 +126,20 @@ bool virtio_poll_cpu_wanted(struct virtio_poll_queue *q)
 	return p->wanted || !READ_ONCE(this_cpu_read(vpoll_tasks)->on_rq);
 }
 EXPORT_SYMBOL_GPL(virtio_poll_cpu_wanted);
+
+/**
+ * virtio_poll_cpu_stolen - whether the host takes so much of this CPU that it should not poll
+ *
+ * Bottom halves are off.  It counts for adaptive mode only.
+ *
+ * Return: true if a wait that begins should be left to an interrupt.
+ */
+bool virtio_poll_cpu_stolen(void)
+{
+	return virtio_poll_steal_too_much(&this_cpu_ptr(&vpoll_pollers)->steal, local_clock(),
+					  kcpustat_this_cpu->cpustat[CPUTIME_STEAL]);
+}
+EXPORT_SYMBOL_GPL(virtio_poll_cpu_stolen);
 
 /*
  * Remember the task that submits or polls.  Kernel threads work for other tasks, and in a

@@ -156,6 +156,76 @@ static void vpoll_test_extremes(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, p.wait_ns, 1ULL);
 }
 
+/* The CPU loses one part of PARTS of each period.  How many of PERIODS are polled through? */
+static int vpoll_steal_periods(struct virtio_poll_steal *s, u64 *now, u64 *stolen, u64 parts,
+			       int periods)
+{
+	int polled = 0;
+
+	while (periods--) {
+		*now += VIRTIO_POLL_STEAL_PERIOD_NS;
+		*stolen += parts ? VIRTIO_POLL_STEAL_PERIOD_NS / parts : 0;
+		polled += !virtio_poll_steal_too_much(s, *now, *stolen);
+	}
+	return polled;
+}
+
+static void vpoll_test_no_steal_polls(struct kunit *test)
+{
+	struct virtio_poll_steal s = {};
+	u64 now = 1, stolen = 1000 * NSEC_PER_SEC;
+
+	KUNIT_EXPECT_FALSE_MSG(test, virtio_poll_steal_too_much(&s, now, stolen),
+			       "what was stolen before is no reason");
+	KUNIT_EXPECT_EQ(test, vpoll_steal_periods(&s, &now, &stolen, 0, 100), 100);
+	KUNIT_EXPECT_EQ_MSG(test, vpoll_steal_periods(&s, &now, &stolen, 16, 100), 100,
+			    "a sixteenth is not too much");
+}
+
+/* Within a period nothing is decided. */
+static void vpoll_test_one_preemption_is_no_steal(struct kunit *test)
+{
+	struct virtio_poll_steal s = {};
+	u64 now = 1, stolen = 0;
+
+	virtio_poll_steal_too_much(&s, now, stolen);
+	now += 4 * NSEC_PER_MSEC;
+	stolen += 4 * NSEC_PER_MSEC;
+	KUNIT_EXPECT_FALSE(test, virtio_poll_steal_too_much(&s, now, stolen));
+	now += VIRTIO_POLL_STEAL_PERIOD_NS;
+	KUNIT_EXPECT_FALSE(test, virtio_poll_steal_too_much(&s, now, stolen));
+}
+
+/* A vCPU that halts loses nothing, and when it polls again, half. */
+static void vpoll_test_steal_backs_off_longer(struct kunit *test)
+{
+	struct virtio_poll_steal s = {};
+	u64 now = 1, stolen = 0, back_off;
+
+	virtio_poll_steal_too_much(&s, now, stolen);
+	for (int i = 0; i <= VIRTIO_POLL_STEAL_SHIFT + 2; i++) {
+		KUNIT_EXPECT_EQ(test, vpoll_steal_periods(&s, &now, &stolen, 2, 1), 0);
+		back_off = VIRTIO_POLL_STEAL_BACK_OFF_NS << min(i, VIRTIO_POLL_STEAL_SHIFT);
+		now += back_off - 1;
+		KUNIT_EXPECT_TRUE(test, virtio_poll_steal_too_much(&s, now, stolen));
+		now++;
+		KUNIT_EXPECT_FALSE(test, virtio_poll_steal_too_much(&s, now, stolen));
+	}
+}
+
+static void vpoll_test_steal_that_is_gone_is_forgotten(struct kunit *test)
+{
+	struct virtio_poll_steal s = {};
+	u64 now = 1, stolen = 0;
+
+	virtio_poll_steal_too_much(&s, now, stolen);
+	KUNIT_EXPECT_EQ(test, vpoll_steal_periods(&s, &now, &stolen, 2, 100), 0);
+	KUNIT_EXPECT_EQ(test, s.shift, (unsigned int)VIRTIO_POLL_STEAL_SHIFT);
+	/* Two of the longest back-offs at most: the first one began while time was stolen. */
+	KUNIT_EXPECT_GE(test, vpoll_steal_periods(&s, &now, &stolen, 0, 200), 200 - 2 * 64);
+	KUNIT_EXPECT_EQ(test, s.shift, 0U);
+}
+
 static struct kunit_case vpoll_policy_cases[] = {
 	KUNIT_CASE(vpoll_test_unknown_polls),
 	KUNIT_CASE(vpoll_test_short_waits_poll),
@@ -167,6 +237,10 @@ static struct kunit_case vpoll_policy_cases[] = {
 	KUNIT_CASE(vpoll_test_lucky_tries_do_not_keep_it_polling),
 	KUNIT_CASE(vpoll_test_one_miss_is_no_try),
 	KUNIT_CASE(vpoll_test_extremes),
+	KUNIT_CASE(vpoll_test_no_steal_polls),
+	KUNIT_CASE(vpoll_test_one_preemption_is_no_steal),
+	KUNIT_CASE(vpoll_test_steal_backs_off_longer),
+	KUNIT_CASE(vpoll_test_steal_that_is_gone_is_forgotten),
 	{}
 };
 

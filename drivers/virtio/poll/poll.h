@@ -37,6 +37,7 @@ struct virtio_poller {
 	unsigned long user_seen;	/* jiffies, when it did */
 	const struct task_struct *submitter;	/* submitted last; only compared */
 	unsigned long submitter_slept;	/* how often it had slept by then */
+	struct virtio_poll_steal steal;	/* with bottom halves off */
 #ifdef CONFIG_PREEMPT_NOTIFIERS
 	struct preempt_notifier notifier;	/* of the thread */
 #endif

@@ -9,8 +9,8 @@
  *
  * A queue is put on the list of the CPU that submits, or that takes answers from it,
  * while nothing else polls it.  It leaves the list when nothing is in flight, when the
- * wait has become too long (adaptive), when the mode says so, when other tasks crowd it
- * out (others.c), or when it moves.
+ * wait has become too long (adaptive), when the host steals the CPU's time (adaptive), when the
+ * mode says so, when other tasks crowd it out (others.c), or when it moves.
  *
  * A queue moves after VPOLL_FOLLOW submissions in a row from CPUs other than the poller's.
  * Otherwise that CPU would go on polling for I/O that other CPUs submit.  The thread drops the
@@ -54,8 +54,14 @@ static bool vpoll_decide(struct virtio_poll_queue *q)
 
 	if (mode == VIRTIO_POLL_IRQ || !vpoll_cpu_has_time(this_cpu_ptr(&vpoll_pollers)))
 		return false;
-	return mode == VIRTIO_POLL_BUSY ||
-	       virtio_poll_policy_polls(&q->policy, vpoll_max_ns(q));
+	if (mode == VIRTIO_POLL_BUSY)
+		return true;
+	if (!virtio_poll_policy_polls(&q->policy, vpoll_max_ns(q)))
+		return false;
+	if (!virtio_poll_cpu_stolen())
+		return true;
+	q->stats.stolen++;
+	return false;
 }
 
 /* Returns false if an answer came first: the device need not interrupt for it. */
@@ -287,6 +293,7 @@ enum vpoll_why {
 	VPOLL_TOO_LONG,
 	VPOLL_UNWANTED,
 	VPOLL_CROWDED,
+	VPOLL_STOLEN,
 	VPOLL_PARKED,
 	VPOLL_MOVES,
 };
@@ -321,6 +328,7 @@ static void vpoll_let_go(struct virtio_poll_queue *q, enum vpoll_why why)
 		q->stats.starved++;
 		trace_virtio_poll_starved(q);
 	} else {
+		q->stats.stolen += why == VPOLL_STOLEN;
 		trace_virtio_poll_fallback(q);
 	}
 	if (!vpoll_callbacks_on(q))
@@ -552,6 +560,18 @@ static void vpoll_tick(struct virtio_poll_queue *q, bool waiting)
 	spin_unlock(&q->lock);
 }
 
+/*
+ * The host gives the CPU to others too often.  A queue whose lock is taken is looked at again in
+ * the next run of the timer.
+ */
+static void vpoll_leave_to_host(struct virtio_poll_queue *q)
+{
+	if (READ_ONCE(q->settings->mode) != VIRTIO_POLL_ADAPTIVE || !spin_trylock(&q->lock))
+		return;
+	vpoll_let_go(q, VPOLL_STOLEN);
+	spin_unlock(&q->lock);
+}
+
 static void vpoll_timer(struct timer_list *t)
 {
 	struct virtio_poller *p = from_timer(p, t, timer);
@@ -566,6 +586,9 @@ static void vpoll_timer(struct timer_list *t)
 		list_for_each_entry_safe(q, next, &p->queues, node)
 			vpoll_tick(q, waiting);
 	}
+	if (virtio_poll_cpu_stolen())
+		list_for_each_entry_safe(q, next, &p->queues, node)
+			vpoll_leave_to_host(q);
 	if (p->parked)
 		return;
 	vpoll_sample(p);

@@ -34,7 +34,7 @@ DECLARE_EVENT_CLASS(virtio_poll_queue,
 DEFINE_EVENT(virtio_poll_queue, virtio_poll_attach,
 	TP_PROTO(const struct virtio_poll_queue *q), TP_ARGS(q));
 
-/* The poller hands it over to interrupts: a long wait, the mode, a move, or its CPU goes. */
+/* Interrupts take over: a long wait, steal time, the mode, a move, or its CPU goes. */
 DEFINE_EVENT(virtio_poll_queue, virtio_poll_fallback,
 	TP_PROTO(const struct virtio_poll_queue *q), TP_ARGS(q));
 

@@ -239,10 +239,10 @@ class Io(GuestCase):
             self.sh(f"{fio}4M")
         # Of 16 waits, then of 32, 64, ...: six.  One that is crowded out is a try, too, and so
         # is one whose answer is there when the thread comes to poll: QEMU may take the CPU
-        # from the vCPU that kicked it.
+        # from the vCPU that kicked it.  On a busy host steal time forbids some.
         tries = grown["irq_fallbacks"] + grown["found"]
         self.assertEqual(grown["completed"], 1024)
-        self.assertGreaterEqual(tries, 3, grown)
+        self.assertGreaterEqual(tries + grown["stolen"], 3, grown)
         self.assertLess(tries - grown["starved"], 12, grown)
         self.assertGreater(grown["interrupts"], 900)
 

@@ -30,7 +30,7 @@ CROWDED_FORGET = 5
 UNCROWDED_READS = 64 if DEBUG else 512
 UNCROWDED_DEPTHS = (1,) if DEBUG else (1, 8)
 COUNTERS = (
-    "submitted completed polls found irq_fallbacks starved interrupts "
+    "submitted completed polls found irq_fallbacks starved stolen interrupts "
     "kicks_sent kicks_saved timeouts restarted"
 ).split()
 DRIVER = "/sys/bus/virtio/drivers/virtio_pvblk"
