@@ -10,6 +10,8 @@ from pvlab import accel, emulator, turns
 
 from .runner import OUT_OF_TIME, TOP, environment, execute, say, start, stop
 
+# A boot of a host VM and a few windows: what they take, and what they may on a busy machine.
+INSNS_TAKES, INSNS_SECS = 240, 900
 # The debug kernel's build says so when it stopped for the time.
 GAVE_UP = 75
 # The selftests print failures, with reasons, and excuses in their last lines.
@@ -137,6 +139,20 @@ def run(runner, lane, tests, kernel=None):
         runner.fail(f"{lane}: selftests", "they did not run")
         return
     selftests(runner, lane, tests, env)
+    if lane == "stock" and not tests:
+        instructions(runner)
+
+
+def instructions(runner):
+    """An I/O of ours must not take many more than the table that is kept has.
+
+    In a host VM of its own, whose emulator counts.  What the last lane needs comes first.
+    """
+    name = "stock: instructions"
+    if runner.deadline and runner.seconds_left() < turns.LAST_LANE_SECONDS + INSNS_TAKES:
+        runner.skip(name, "the debug lane needs the time")
+        return
+    runner.step(name, ["tools/lab/bench/insns", "--check"], INSNS_SECS)
 
 
 def full_of_the_day(runner):

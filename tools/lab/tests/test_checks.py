@@ -18,6 +18,7 @@ LAB = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(LAB))
 
 from checks import lanes, runner, static, unit  # noqa: E402
+from pvlab import turns  # noqa: E402
 
 
 class Quiet(unittest.TestCase):
@@ -125,6 +126,28 @@ class Lanes(Quiet):
         r = runner.Runner()
         lanes.run(r, "debug", [], mock.Mock(wait=lambda: None))
         self.assertEqual(r.failed, ["debug: selftests"])
+
+    def steps_of(self, lane, tests, deadline=0.0):
+        """What lanes.run() does, one step behind the other; and the Runner."""
+        steps = []
+        r = runner.Runner(deadline=deadline)
+        r.step = lambda name, *_: steps.append(name) or mock.Mock(status=0)
+        with mock.patch.object(lanes, "selftests", lambda *_: steps.append("selftests")):
+            lanes.run(r, lane, tests)
+        return steps, r
+
+    def test_instructions_are_counted_behind_the_whole_stock_lane(self):
+        whole = ["stock: build", "selftests", "stock: instructions"]
+        self.assertEqual(self.steps_of("stock", [])[0], whole)
+        self.assertEqual(self.steps_of("stock", ["vhost_blk"])[0], whole[:2])
+
+    def test_instructions_leave_the_last_lane_its_time(self):
+        enough = turns.LAST_LANE_SECONDS + lanes.INSNS_TAKES
+        for more, counted in ((60, True), (-60, False)):
+            steps, r = self.steps_of("stock", [], time.time() + enough + more)
+            self.assertEqual("stock: instructions" in steps, counted)
+            self.assertEqual(len(r.skipped), not counted)
+            self.assertFalse(r.failed)
 
     def test_one_that_has_no_time_fails(self):
         r = runner.Runner(deadline=time.time() - 1)
