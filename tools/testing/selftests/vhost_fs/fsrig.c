@@ -176,7 +176,8 @@ static void set_up_device(struct fs *f)
 
 	EXPECT_EQ(do_ioctl(f->fd, VHOST_SET_FEATURES, &features), 0);
 	set_memory(f);
-	f->poller = open_poller();
+	f->poller = f->beside ? fcntl(f->beside->poller, F_DUPFD_CLOEXEC, 0) : open_poller();
+	EXPECT(f->poller >= 0);
 }
 
 void fs_open_cold(struct fs *f, const struct vhost_fs_export *export)

@@ -30,6 +30,7 @@ struct fs_slot {
 struct fs {
 	char dir[256];
 	const char *kind;
+	const struct fs *beside;	/* another guest, whose poller serves this one, too */
 	struct vhost_fs_export export;
 	struct ring_mem mem;
 	int fd;

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Requests that may wait for ever: for a frozen file system, a suspended disk, a server that has
+ * stopped, or a fanotify listener.  The guest's other requests must go on meanwhile, and so must
+ * those of another guest of the same poller.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <sys/fanotify.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <linux/fs.h>
+#include <linux/vhost_serve.h>
+
+#include "fsrig.h"
+#include "fuseserver.h"
+#include "hot.h"
+
+#define STALL_QUEUE	2
+/* Of crew.c: threads that may sleep for one owner. */
+#define PER_OWNER	4
+/* Slots of requests that wait; they are more than that. */
+#define FIRST		1
+#define LAST		(FS_SLOTS - 1)
+#define STALLED		(LAST - FIRST + 1)
+#define ROUNDS		10
+#define BLOCK		4096
+#define DM		"vhost_fs_stall"
+
+static const struct vhost_fs_export with_submounts = {
+	.flags = VHOST_FS_EXPORT_SUBMOUNTS,
+};
+
+/* A guest with two file systems, one of which will stall, and another guest. */
+struct stall {
+	struct fs f;
+	struct fs other;
+	char slow[512];
+	u64 quick;			/* a file of the first one, and its handle */
+	u64 quick_fh;
+	struct vhost_poll_stats poller;
+	struct vhost_serve_stats ring;
+};
+
+static void stall_dirs(struct stall *s)
+{
+	memset(s, 0, sizeof(*s));
+	fs_make_dir(&s->f, "tmpfs");
+	snprintf(s->slow, sizeof(s->slow), "%s", fs_path(&s->f, "slow"));
+	EXPECT(!mkdir(s->slow, 0755));
+	fs_host_write(&s->f, "quick", "quick", 5);
+}
+
+static void stall_guests(struct stall *s)
+{
+	struct fs *other = &s->other;
+
+	fs_open(&s->f, &with_submounts);
+	snprintf(other->dir, sizeof(other->dir), "%s", fs_path(&s->f, "../other"));
+	EXPECT(!mkdir(other->dir, 0755));
+	other->beside = &s->f;
+	fs_open(other, NULL);
+	/* An emulator may take longer than any limit for a real machine. */
+	hot_set_limit(0);
+	until_there_is_a_spare(&s->f);
+	s->quick = fs_node(&s->f, "quick");
+	EXPECT_EQ(fs_open_node(&s->f, s->quick, O_RDONLY, &s->quick_fh), 0);
+	s->poller = poller_stats(&s->f);
+	s->ring = ring_stats(&s->f, STALL_QUEUE);
+}
+
+static void stall_end(struct stall *s)
+{
+	fs_close(&s->other);
+	fs_close(&s->f);
+}
+
+static void expect_stalled(struct stall *s)
+{
+	unsigned int slot;
+
+	for (slot = FIRST; slot <= LAST; slot++)
+		EXPECT(!fs_poll(&s->f, slot, STALL_QUEUE));
+}
+
+/* All of them wait, and neither guest has to. */
+static void others_go_on(struct stall *s)
+{
+	unsigned int i;
+	char data[5];
+
+	nap();
+	expect_stalled(s);
+	for (i = 0; i < ROUNDS; i++) {
+		make_and_remove(&s->f, i);
+		EXPECT_EQ(fs_getattr(&s->f, FUSE_ROOT_ID, NULL), 0);
+		EXPECT_EQ(fs_read(&s->f, s->quick, s->quick_fh, 0, 5, data), 5);
+		make_and_remove(&s->other, i);
+		EXPECT_EQ(fs_getattr(&s->other, FUSE_ROOT_ID, NULL), 0);
+	}
+	expect_stalled(s);
+}
+
+/* None of them took a thread from the poller. */
+static void expect_workers(struct stall *s)
+{
+	EXPECT_EQ(ring_stats(&s->f, STALL_QUEUE).punted - s->ring.punted, STALLED);
+	EXPECT_EQ(poller_stats(&s->f).handoffs, s->poller.handoffs);
+}
+
+static void expect_answers(struct stall *s, int error)
+{
+	unsigned int slot;
+
+	for (slot = FIRST; slot <= LAST; slot++) {
+		fs_wait(&s->f, slot, STALL_QUEUE);
+		EXPECT_EQ(fs_answer(&s->f, slot), error);
+	}
+}
+
+/* The same request in each slot. */
+static void send_all(struct stall *s, u32 opcode, u64 node, const void *arg, u32 len, u32 room)
+{
+	u8 in[256] __attribute__((aligned(8))) = {};
+	struct fs_raw raw = {
+		.in = in, .in_len = sizeof(struct fuse_in_header) + len,
+		.out_room = sizeof(struct fuse_out_header) + room, .queue = STALL_QUEUE,
+	};
+	unsigned int slot;
+
+	EXPECT(raw.in_len <= sizeof(in));
+	if (len)
+		memcpy(in + sizeof(struct fuse_in_header), arg, len);
+	for (slot = FIRST; slot <= LAST; slot++) {
+		fs_header(&s->f, (void *)in, opcode, node, len);
+		fs_send(&s->f, slot, &raw);
+	}
+}
+
+static void send_getattrs(struct stall *s, u64 node)
+{
+	struct fuse_getattr_in in = {};
+
+	send_all(s, FUSE_GETATTR, node, &in, sizeof(in), sizeof(struct fuse_attr_out));
+}
+
+static void send_opens(struct stall *s, u64 node)
+{
+	struct fuse_open_in in = { .flags = O_RDONLY };
+
+	send_all(s, FUSE_OPEN, node, &in, sizeof(in), sizeof(struct fuse_open_out));
+}
+
+/* An ext4 on a disk of its own, which can be suspended. */
+static void mount_disk(struct stall *s)
+{
+	char command[1024];
+
+	snprintf(command, sizeof(command),
+		 "img=/tmp/vhost_fs/slow.img; truncate -s 64M $img && "
+		 "loop=$(losetup -f --show $img) && "
+		 "echo 0 131072 linear $loop 0 | dmsetup create " DM " && "
+		 "mkfs.ext4 -q /dev/mapper/" DM " && mount /dev/mapper/" DM " %s", s->slow);
+	if (system("modprobe -aq loop dm_mod; "
+		   "dmsetup version >/dev/null 2>&1 && command -v mkfs.ext4 >/dev/null"))
+		ktap_skip("there is no device mapper, or no mkfs.ext4");
+	EXPECT(!system(command));
+}
+
+static void dm(const char *what)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "dmsetup %s " DM, what);
+	EXPECT(!system(command));
+}
+
+static void stall_cleanup(void)
+{
+	if (system("fsfreeze -u /tmp/vhost_fs/export/slow 2>/dev/null; "
+		   "dmsetup resume " DM " 2>/dev/null; umount -l /tmp/vhost_fs/export/slow 2>/dev/null; "
+		   "dmsetup remove --retry " DM " 2>/dev/null; "
+		   "losetup -j /tmp/vhost_fs/slow.img | cut -d: -f1 | xargs -r losetup -d"))
+		ktap_msg("a loop device is left behind");
+	hot_cleanup();
+}
+
+static void a_frozen_file_system(void)
+{
+	struct {
+		struct fuse_mkdir_in arg;
+		char name[8];
+	} in = { .arg.mode = 0755, .name = "new" };
+	unsigned int slot, made = 0;
+	struct stall s;
+	u64 node;
+	int dir;
+
+	stall_dirs(&s);
+	mount_disk(&s);
+	stall_guests(&s);
+	node = fs_node(&s.f, "slow");
+	dir = open(s.slow, O_RDONLY | O_DIRECTORY);
+	EXPECT(dir >= 0);
+	EXPECT(!ioctl(dir, FIFREEZE, 0));
+	send_all(&s, FUSE_MKDIR, node, &in, sizeof(in.arg) + strlen(in.name) + 1,
+		 sizeof(struct fuse_entry_out));
+	others_go_on(&s);
+	expect_workers(&s);
+	EXPECT(!ioctl(dir, FITHAW, 0));
+	for (slot = FIRST; slot <= LAST; slot++) {
+		fs_wait(&s.f, slot, STALL_QUEUE);
+		made += !fs_answer(&s.f, slot);
+	}
+	EXPECT_EQ(made, 1);
+	close(dir);
+	stall_end(&s);
+}
+
+/* A thread of the poller's may sleep for the first few; workers have the rest. */
+static void a_suspended_disk(void)
+{
+	struct fuse_read_in in = { .size = BLOCK };
+	static u8 data[BLOCK];
+	struct stall s;
+	unsigned int slot;
+	u64 node;
+	int fd;
+
+	stall_dirs(&s);
+	mount_disk(&s);
+	memset(data, 0x5a, sizeof(data));
+	fs_host_write(&s.f, "slow/file", data, sizeof(data));
+	stall_guests(&s);
+	node = fs_node(&s.f, "slow/file");
+	EXPECT_EQ(fs_open_node(&s.f, node, O_RDONLY, (u64 *)&in.fh), 0);
+	fd = open(fs_path(&s.f, "slow/file"), O_RDONLY);
+	EXPECT(fd >= 0);
+	EXPECT(!fsync(fd));
+	EXPECT(!posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED));
+	close(fd);
+
+	dm("suspend --nolockfs --noflush");
+	send_all(&s, FUSE_READ, node, &in, sizeof(in), in.size);
+	others_go_on(&s);
+	EXPECT(poller_stats(&s.f).handoffs - s.poller.handoffs <= PER_OWNER);
+	dm("resume");
+	expect_answers(&s, 0);
+	for (slot = FIRST; slot <= LAST; slot++) {
+		EXPECT_EQ(fs_answer(&s.f, slot), 0);
+		EXPECT_EQ(s.f.reply_len, BLOCK);
+		EXPECT(!memcmp(s.f.reply, data, BLOCK));
+	}
+	stall_end(&s);
+}
+
+static void a_server_that_has_stopped(void)
+{
+	struct fuse_attr_out *out;
+	struct stall s;
+	u64 node;
+	pid_t server;
+	int status;
+
+	stall_dirs(&s);
+	server = fuseserver_mount(s.slow);
+	stall_guests(&s);
+	node = fs_node(&s.f, "slow/" FUSESERVER_FILE);
+	s.ring = ring_stats(&s.f, STALL_QUEUE);
+
+	EXPECT(!kill(server, SIGSTOP));
+	EXPECT_EQ(waitpid(server, &status, WUNTRACED), server);
+	send_getattrs(&s, node);
+	others_go_on(&s);
+	expect_workers(&s);
+	EXPECT(!kill(server, SIGCONT));
+	expect_answers(&s, 0);
+	out = (void *)s.f.reply;
+	EXPECT_EQ(out->attr.size, strlen(FUSESERVER_DATA));
+
+	/* The server dies while requests wait for it. */
+	EXPECT(!kill(server, SIGSTOP));
+	EXPECT_EQ(waitpid(server, &status, WUNTRACED), server);
+	send_getattrs(&s, node);
+	others_go_on(&s);
+	EXPECT(!kill(server, SIGKILL));
+	EXPECT_EQ(waitpid(server, &status, 0), server);
+	expect_answers(&s, -ECONNABORTED);
+	EXPECT_EQ(fs_getattr(&s.f, node, NULL), -ENOTCONN);
+	stall_end(&s);
+}
+
+static int listen_at(const char *path)
+{
+	int fd = fanotify_init(FAN_CLASS_CONTENT | FAN_CLOEXEC, O_RDONLY);
+
+	if (fd < 0 || fanotify_mark(fd, FAN_MARK_ADD, FAN_OPEN_PERM, AT_FDCWD, path))
+		ktap_skip("this kernel asks no listener for permission");
+	return fd;
+}
+
+static void permit(int listener, unsigned int nr)
+{
+	while (nr--) {
+		struct fanotify_event_metadata event;
+		struct fanotify_response answer = { .response = FAN_ALLOW };
+
+		EXPECT_EQ(read(listener, &event, sizeof(event)), sizeof(event));
+		answer.fd = event.fd;
+		EXPECT_EQ(write(listener, &answer, sizeof(answer)), sizeof(answer));
+		close(event.fd);
+	}
+}
+
+static void a_listener_that_sleeps(void)
+{
+	struct stall s;
+	int listener;
+	u64 node;
+
+	stall_dirs(&s);
+	EXPECT(!mount("slow", s.slow, "tmpfs", 0, "mode=755"));
+	fs_host_write(&s.f, "slow/file", "data", 4);
+	stall_guests(&s);
+	node = fs_node(&s.f, "slow/file");
+	listener = listen_at(fs_path(&s.f, "slow/file"));
+	send_opens(&s, node);
+	others_go_on(&s);
+	expect_workers(&s);
+	permit(listener, STALLED);
+	expect_answers(&s, 0);
+
+	/* When the listener closes, the kernel allows all opens that wait for it. */
+	send_opens(&s, node);
+	others_go_on(&s);
+	close(listener);
+	expect_answers(&s, 0);
+	stall_end(&s);
+}
+
+#define TEST(f) { .name = #f, .run = f, .limit = 600 }
+
+int main(int argc, char **argv)
+{
+	static const struct ktap_test tests[] = {
+		TEST(a_frozen_file_system),
+		TEST(a_suspended_disk),
+		TEST(a_server_that_has_stopped),
+		TEST(a_listener_that_sleeps),
+	};
+
+	return ktap_main(argc, argv, tests, KTAP_COUNT(tests), stall_cleanup);
+}
