@@ -103,10 +103,9 @@ u64 pvfs_wait_begin(struct pvfs_queue *q, struct pvfs_slot *slot, struct pvfs_wa
 	policy = &q->policy[slot->class];
 	if (!pvfs_must_leave(q) && virtio_poll_policy_polls(policy, max_ns))
 		budget = virtio_poll_policy_budget(policy, max_ns);
-	if (budget && virtio_poll_cpu_stolen()) {
-		q->poll.stats.stolen++;
+	/* The queue's own policy counts it as stolen, if it would have polled. */
+	if (budget && virtio_poll_cpu_stolen())
 		budget = 0;
-	}
 	if (!budget) {
 		q->stats.unpolled++;
 		return 0;

@@ -94,7 +94,7 @@ struct virtio_poll_stats {
 	u64 answers;		/* that a thread found */
 	u64 irq_fallbacks;	/* waits that a poller left to interrupts */
 	u64 starved;		/* ... because another task has its CPU, or will before it */
-	u64 stolen;		/* waits that nothing polled through, because of steal time */
+	u64 stolen;		/* waits that a thread left to interrupts, because of steal time */
 	u64 interrupts;		/* written by the driver's callback only */
 };
 
