@@ -84,7 +84,10 @@ def head(machine):
         f"commit {machine['commit']}"
     ]
     if machine.get("disk_us"):
-        out.append(f"The disk takes {machine['disk_us']} us for each I/O.")
+        out.append(
+            f"The disk of virtio_blk and virtio_pvblk takes {machine['disk_us']} us for each I/O; "
+            "files are on other media."
+        )
     warn = warning(machine)
     return out + ([warn, ""] if warn else [""])
 
