@@ -165,8 +165,10 @@ struct virtio_poll_steal {
  *
  * To be called before a wait is polled through, and from time to time while polling lasts.
  *
- * A back-off is a period of its own, so what else the CPU does meanwhile may prolong it.  It takes
- * a period of polling to shorten the next one.
+ * When a back-off ends, the time that was stolen during it decides whether the next one follows at
+ * once.  It takes a period of polling to shorten the next one.
+ *
+ * Return: true if the wait that begins should be left to an interrupt.
  */
 static inline bool virtio_poll_steal_too_much(struct virtio_poll_steal *s, u64 now, u64 stolen)
 {

@@ -166,7 +166,8 @@ static int pvblk_release_device(struct device *d, bool ours)
 		device_release_driver(d);
 	/*
 	 * At once: until then the disk's name is taken, and the next would get another.
-	 * (A program that opens it just now without a claim, as udev does, still has that effect.)
+	 * A program such as udev may open the disk just now, without a claim: then the name stays
+	 * taken until that program closes it.
 	 */
 	if (c.file)
 		__fput_sync(c.file);

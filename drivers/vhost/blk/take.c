@@ -3,8 +3,8 @@
  * This file makes a request of a disk from a chain of descriptors: it copies the header once,
  * checks the copy, and looks up the guest's pages.
  *
- * In the poller everything here runs with page faults disabled.  If a page is not present, it
- * fails, and the vring's worker takes the chain again.
+ * In the poller everything here runs with page faults disabled.  If it would have to sleep, for
+ * a page, memory or a lock, it fails with -EAGAIN, and the vring's worker takes the chain again.
  */
 #include <linux/vhost_serve_words.h>
 

@@ -27,8 +27,8 @@
 #include "fs.h"
 
 /*
- * Locked ranges of one owner, and those of an export for each lock that it may have, about: they
- * are bounded, because the kernel charges them to no cgroup.
+ * Bounds, approximately, on locked ranges: of one owner, and of an export for each lock that it may
+ * have.  The kernel charges them to no cgroup.
  */
 #define MAX_RANGES	16384
 #define RANGES_PER_LOCK	4

@@ -2,9 +2,9 @@
 /*
  * This file takes a chain from the available ring, gives it a slot, and has the device parse it.
  *
- * In the poller everything here runs with page faults disabled.  If a page is not present, the
- * poller puts the chain back (nothing happened to it yet) and leaves the vring to its worker,
- * which takes the chain again from the start, with faults allowed.  An error there is final.
+ * In the poller everything here runs with page faults disabled.  If it would have to
+ * sleep, for a page, memory or a lock, the poller puts the chain back (nothing happened to it yet)
+ * and leaves the vring to its worker, which takes the chain again from the start, and may sleep.  An error there is final.
  */
 #include "serve.h"
 

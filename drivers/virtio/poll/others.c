@@ -60,9 +60,9 @@
  *
  * The host's other tasks
  * ----------------------
- * They show as steal time.  The policy judges its share of at least 100 ms, when a wait is about
- * to be polled through in adaptive mode, and in the timer for queues that stay with the thread.
- * No poll of a ring reads it.  The tick accounts it, and that runs while the thread does.
+ * They show as steal time.  Each time that a wait is about to be polled through in adaptive mode,
+ * and in the timer for queues that stay with the thread, the policy takes its share of the last
+ * 100 ms or more.  No poll of a ring reads it.  The tick accounts it, and that runs while the thread does.
  */
 #include "poll.h"
 
@@ -130,7 +130,8 @@ EXPORT_SYMBOL_GPL(virtio_poll_cpu_wanted);
 /**
  * virtio_poll_cpu_stolen - whether the host takes so much of this CPU that it should not poll
  *
- * Bottom halves are off.  It counts for adaptive mode only.
+ * Bottom halves are off.  Each call is an observation of the CPU's steal time.  Callers ignore it
+ * in busy mode.
  *
  * Return: true if a wait that begins should be left to an interrupt.
  */

@@ -44,7 +44,7 @@ DEFINE_EVENT(vhost_blk_req, vhost_blk_arrive,
 DEFINE_EVENT(vhost_blk_req, vhost_blk_backend_done,
 	TP_PROTO(const struct vblk_req *req, u8 status), TP_ARGS(req, status));
 
-/* it goes back to the guest with this status, from the backend or not */
+/* it goes back to the guest with this status, whether the backend answered it or vhost_blk did */
 DEFINE_EVENT(vhost_blk_req, vhost_blk_finish,
 	TP_PROTO(const struct vblk_req *req, u8 status), TP_ARGS(req, status));
 

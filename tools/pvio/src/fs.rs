@@ -97,7 +97,8 @@ impl Directory {
         let name = self.path.display();
         match e.raw_os_error() {
             Some(libc::EPERM) => format!(
-                "{name}: no permission to serve it: run pvio as root, or with CAP_SYS_ADMIN"
+                "{name}: no permission to serve it: run pvio as root, or with CAP_SYS_ADMIN (and \
+                 CAP_SETUID and CAP_SETGID for --squash)"
             ),
             Some(libc::EACCES) => format!("{name}: no permission to read it"),
             Some(libc::EINVAL) => format!(
