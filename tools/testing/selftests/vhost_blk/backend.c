@@ -22,6 +22,7 @@
 #define CONFIGFS	"/sys/kernel/config"
 #define NULLB		CONFIGFS "/nullb"
 #define SCRATCH		"/dev/shm/vhost-blk-test"
+#define EXT4		"/run/vbt"
 /* of everything that is made here */
 #define PREFIX		"vbt"
 
@@ -160,6 +161,32 @@ const char *file_create(unsigned int size_mb)
 	EXPECT(!ftruncate(fd, (off_t)size_mb << 20));
 	close(fd);
 	return path;
+}
+
+const char *ext4_file(const char *name, unsigned int blocksize)
+{
+	const char *disk, *file = EXT4 "/disk.img";
+
+	backend_need_modules();
+	disk = nullb_create(&(struct nullb){
+		.name = name, .size_mb = 64, .blocksize = blocksize });
+	if (run_command("mkdir -p " EXT4 " 2>/dev/null") ||
+	    run_command("mkfs.ext4 -q -F %s 2>/dev/null", disk) ||
+	    run_command("mount %s " EXT4 " 2>/dev/null", disk))
+		ktap_skip("no ext4 here");
+	EXPECT(!run_command("truncate -s 8M %s", file));
+	return file;
+}
+
+void ext4_umount(void)
+{
+	EXPECT(!run_command("umount " EXT4 " && rmdir " EXT4));
+}
+
+void ext4_cleanup(void)
+{
+	run_command("fsfreeze -u " EXT4 " 2>/dev/null; umount -q " EXT4 " 2>/dev/null; "
+		    "rmdir " EXT4 " 2>/dev/null");
 }
 
 const char *loop_create(unsigned int size_mb)

@@ -112,7 +112,7 @@ static unsigned int take_both(struct pair *p, int *order, unsigned int max)
 	trace_begin("vhost_blk/vhost_blk_finish");
 	go(p);
 	finish(p);
-	n = trace_end(order, max);
+	n = trace_end_devs(order, max);
 	EXPECT_EQ(n, max);
 	return n;
 }

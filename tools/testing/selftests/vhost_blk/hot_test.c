@@ -12,27 +12,6 @@
 
 #include "rig.h"
 
-/* A file on ext4, on a disk of blocks of a size. */
-static const char *ext4_file(const char *name, unsigned int blocksize)
-{
-	const char *disk, *file = "/run/vbt/disk.img";
-
-	backend_need_modules();
-	disk = nullb_create(&(struct nullb){
-		.name = name, .size_mb = 64, .blocksize = blocksize });
-	if (run_command("mkdir -p /run/vbt 2>/dev/null") ||
-	    run_command("mkfs.ext4 -q -F %s 2>/dev/null", disk) ||
-	    run_command("mount %s /run/vbt 2>/dev/null", disk))
-		ktap_skip("no ext4 here");
-	EXPECT(!run_command("truncate -s 8M %s", file));
-	return file;
-}
-
-static void ext4_umount(void)
-{
-	EXPECT(!run_command("umount /run/vbt && rmdir /run/vbt"));
-}
-
 static void a_raw_file_on_a_file_system_gets_file(void)
 {
 	const char *file = ext4_file("fs", 0);
@@ -383,8 +362,7 @@ static void the_poller_splits_what_one_command_cannot_take(void)
 static void umount_cleanup(void)
 {
 	write_text("/sys/module/vhost_poll/parameters/max_run_us", "250");
-	run_command("fsfreeze -u /run/vbt 2>/dev/null; umount -q /run/vbt 2>/dev/null; "
-		    "rmdir /run/vbt 2>/dev/null");
+	ext4_cleanup();
 	backend_cleanup();
 }
 

@@ -13,8 +13,6 @@
 #define TRACEFS		"/sys/kernel/tracing"
 #define INSTANCE	TRACEFS "/instances/vhost_blk_test"
 
-static char enable[160];
-
 void trace_begin(const char *event)
 {
 	if (access(TRACEFS "/instances", F_OK) &&
@@ -23,6 +21,13 @@ void trace_begin(const char *event)
 	trace_cleanup();
 	EXPECT(!mkdir(INSTANCE, 0700));
 	EXPECT_EQ(write_text(INSTANCE "/buffer_size_kb", "4096"), 0);
+	trace_add(event);
+}
+
+void trace_add(const char *event)
+{
+	char enable[160];
+
 	snprintf(enable, sizeof(enable), INSTANCE "/events/%s/enable", event);
 	EXPECT_EQ(write_text(enable, "1"), 0);
 }
@@ -43,26 +48,44 @@ static unsigned long lost_events(void)
 	return lost;
 }
 
-unsigned int trace_end(int *dev, unsigned int max)
+void trace_end(void (*see)(const char *line, void *arg), void *arg)
 {
-	char line[512], *at;
-	unsigned int n = 0;
+	char line[512];
 	FILE *f;
 
-	EXPECT_EQ(write_text(enable, "0"), 0);
+	EXPECT_EQ(write_text(INSTANCE "/tracing_on", "0"), 0);
 	EXPECT_EQ(lost_events(), 0);
 	f = fopen(INSTANCE "/trace", "r");
 	EXPECT(f);
-	while (fgets(line, sizeof(line), f)) {
-		at = line[0] == '#' ? NULL : strstr(line, " dev=");
-		if (!at)
-			continue;
-		EXPECT(n < max);
-		dev[n++] = atoi(at + 5);
-	}
+	while (fgets(line, sizeof(line), f))
+		if (line[0] != '#')
+			see(line, arg);
 	fclose(f);
 	trace_cleanup();
-	return n;
+}
+
+struct devs {
+	int *dev;
+	unsigned int n, max;
+};
+
+static void see_dev(const char *line, void *arg)
+{
+	const char *at = strstr(line, " dev=");
+	struct devs *d = arg;
+
+	if (!at)
+		return;
+	EXPECT(d->n < d->max);
+	d->dev[d->n++] = atoi(at + 5);
+}
+
+unsigned int trace_end_devs(int *dev, unsigned int max)
+{
+	struct devs d = { .dev = dev, .max = max };
+
+	trace_end(see_dev, &d);
+	return d.n;
 }
 
 void trace_cleanup(void)
