@@ -19,6 +19,9 @@
  * vhost_poll_wake() may be called from anywhere, interrupts included, and for as long
  * as the memory of the source is there, attached or not.
  *
+ * The threads are freezable, see drivers/vhost/poll/poller.c.  While freezing(current) is true
+ * @poll takes no new requests.
+ *
  * Sleep.  A poller about to sleep first says so, then calls @arm for each
  * source, and sleeps only if all of them return false.  A producer of work
  * first makes it visible, then calls vhost_poll_wake().  There is a full

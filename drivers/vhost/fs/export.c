@@ -155,15 +155,24 @@ static int vhfs_fill_export(struct vhfs_export *ex)
 	ex->wq = alloc_workqueue("vhost_fs", WQ_UNBOUND, EXPORT_WORKERS);
 	if (!ex->wq)
 		goto creds;
+	/*
+	 * To free a removed file changes the file system, so the reaper freezes with the
+	 * workers (see vserve_alloc_dev()).  @wq does not: a worker may wait for the swapper.
+	 */
+	ex->reap_wq = alloc_workqueue("vhost_fs-reap", WQ_UNBOUND | WQ_FREEZABLE, 1);
+	if (!ex->reap_wq)
+		goto wq;
 	ex->locks = vhfs_locks_open(ex);
 	if (!ex->locks)
-		goto wq;
+		goto reap_wq;
 	r = vhfs_table_init(ex);
 	if (r)
 		goto locks;
 	return 0;
 locks:
 	vhfs_locks_close(ex->locks);
+reap_wq:
+	destroy_workqueue(ex->reap_wq);
 wq:
 	destroy_workqueue(ex->wq);
 creds:
@@ -216,6 +225,7 @@ void vhfs_export_close(struct vhfs_export *ex)
 	flush_work(&ex->reaper);
 	vhfs_table_destroy(ex);
 	vhfs_locks_close(ex->locks);
+	destroy_workqueue(ex->reap_wq);
 	destroy_workqueue(ex->wq);
 	vhfs_creds_close(ex->creds);
 	/* Nodes are freed after a grace period; the dentries they had are not. */

@@ -430,6 +430,7 @@ struct vhfs_export {
 	struct vhfs_node *root_node;
 	struct vhfs_locks *locks;
 	struct workqueue_struct *wq;
+	struct workqueue_struct *reap_wq;
 	struct work_struct reaper;
 	struct work_struct swapper;
 	unsigned long vain_until;

@@ -60,7 +60,7 @@ void vhfs_handle_put(struct vhfs_handle *handle, bool may_sleep)
 	if (may_sleep)
 		vhfs_handle_free(handle);
 	else if (llist_add(&handle->reap, &ex->reap_handles))
-		queue_work(ex->wq, &ex->reaper);
+		queue_work(ex->reap_wq, &ex->reaper);
 }
 
 /**

@@ -77,7 +77,7 @@ void vhfs_node_put(struct vhfs_node *node, bool may_sleep)
 	if (may_sleep)
 		vhfs_node_free(node);
 	else if (llist_add(&node->reap, &ex->reap_nodes))
-		queue_work(ex->wq, &ex->reaper);
+		queue_work(ex->reap_wq, &ex->reaper);
 }
 
 /* Under node->lock.  Most often the bit is set, and other CPUs may keep what they have read. */

@@ -43,6 +43,7 @@
  * source.
  */
 #include <linux/err.h>
+#include <linux/freezer.h>
 #include <linux/hrtimer.h>
 #include <linux/irq_work.h>
 #include <linux/jiffies.h>
@@ -495,7 +496,8 @@ bool vhost_crew_wait(struct poller_hand *hand)
 	if (hand->lost)
 		crew_return(hand);
 	for (;;) {
-		set_current_state(TASK_IDLE);
+		/* A spare thread holds nothing, so it may be frozen here. */
+		set_current_state(TASK_IDLE | TASK_FREEZABLE);
 		if (kthread_should_stop())
 			break;
 		/* Pairs with the release in crew_hand_off(). */
@@ -527,6 +529,9 @@ static bool crew_owner_has_many(const struct vhost_poller *p,
 /* May a request of the source be carried out here? */
 static bool crew_may_run(struct vhost_poller *p, struct vhost_poll_source *src)
 {
+	/* It might wait for a thread of the file system that is frozen already. */
+	if (unlikely(freezing(current)))
+		return false;
 	if (src->backoff) {
 		src->backoff--;
 		return false;

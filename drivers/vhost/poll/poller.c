@@ -24,9 +24,32 @@
  * the memory of an owner that has exited.  References are
  * dropped with mmput_async(): taking down an address space may take long, and
  * other guests' rings wait meanwhile.
+ *
+ * Suspend and hibernation.  Nothing may change a file system once its kernel threads are
+ * frozen, because hibernation takes a snapshot then, and goes on from it.  So the threads
+ * of a poller are freezable.  User space is frozen first: by then no guest runs, and no task
+ * attaches, detaches or stops.
+ *
+ *   - The thread freezes between two rounds, in poller_freeze().  It is not in a source's code
+ *     there, holds no lock and no mm, and is not @armed, so the role cannot pass from it.
+ *     It does not freeze in its sleep: the freezer wakes it, and poller_wait() returns.
+ *   - Before that it goes on with its rounds until no source has requests in flight, because
+ *     a worker may wait for a direct write, and this thread carries out the end of it.
+ *     It does so for FREEZE_LIMIT_NS at most, because a backend may not answer, and workers,
+ *     which are freezable too, keep requests until the thaw.  Sources take nothing new
+ *     meanwhile, and workers get what is waiting for @run.
+ *   - A spare thread freezes in its sleep, in vhost_crew_wait().  If it is given the role while
+ *     it is frozen, it takes the role when it is thawed.
+ *   - A thread that sleeps in @run cannot freeze.  If its request does not end within the
+ *     limit of the freezer (20 s), the host is not suspended, and all goes on.
+ *
+ * Threads that are frozen can be moved to another CPU, so CPUs can go offline meanwhile.
+ * A task that is not frozen, because it is of the kernel, and that detaches or ends a poller
+ * waits for the thaw.
  */
 #include <linux/cpumask.h>
 #include <linux/err.h>
+#include <linux/freezer.h>
 #include <linux/hrtimer.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
@@ -49,6 +72,9 @@
 
 /* The budget of a source of weight 100 in a round. */
 #define BUDGET_100	64
+
+/* How long requests in flight may delay the freezing of the thread, which has 20 s in all. */
+#define FREEZE_LIMIT_NS	NSEC_PER_SEC
 
 static void poller_drop_mm(struct vhost_poller *p)
 {
@@ -172,7 +198,8 @@ static bool poller_wait(struct vhost_poller *p, u64 until)
 	for (;;) {
 		/* TASK_IDLE: neither a hung task nor load. */
 		set_current_state(TASK_IDLE);
-		if (!READ_ONCE(p->asleep) || kthread_should_stop() || timed)
+		if (!READ_ONCE(p->asleep) || kthread_should_stop() || timed ||
+		    freezing(current))
 			break;
 		if (until == VHOST_POLL_FOREVER)
 			schedule();
@@ -339,12 +366,45 @@ static void poller_serve_request(struct vhost_poller *p)
 	complete(&req->done);
 }
 
+static bool poller_has_inflight(const struct vhost_poller *p)
+{
+	const struct vhost_poll_source *src;
+
+	list_for_each_entry(src, &p->sources, node) {
+		if (src->inflight && !(src->state & SOURCE_GONE))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Freeze, between two rounds.  Returns after the thaw, or false if the thread lost the role:
+ * the freezer may give up, and requests are carried out again then.
+ */
+static bool poller_freeze(struct vhost_poller *p)
+{
+	u64 limit = ktime_get_ns() + FREEZE_LIMIT_NS;
+	unsigned int work = 0;
+
+	while (freezing(current) && poller_has_inflight(p) && ktime_get_ns() < limit) {
+		if (!poller_round(p, &work))
+			return false;
+		cond_resched_tasks_rcu_qs();
+	}
+	poller_drop_mm(p);
+	try_to_freeze();
+	p->clock = ktime_get_ns();
+	return true;
+}
+
 /* Until the poller ends or the role is lost. */
 static void poller_poll(struct vhost_poller *p)
 {
 	unsigned int work;
 
 	while (!kthread_should_stop()) {
+		if (unlikely(freezing(current)) && !poller_freeze(p))
+			return;
 		if (unlikely(READ_ONCE(p->request)))
 			poller_serve_request(p);
 		work = 0;
@@ -366,6 +426,7 @@ int vhost_poller_thread(void *data)
 {
 	struct poller_hand *hand = data;
 
+	set_freezable();
 	while (vhost_crew_wait(hand))
 		poller_poll(hand->p);
 	return 0;

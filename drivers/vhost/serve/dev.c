@@ -456,8 +456,16 @@ static struct vserve_dev *vserve_alloc_dev(const struct vserve_ops *ops)
 	dev->id = ida_alloc(&vserve_ids, GFP_KERNEL);
 	if (dev->id < 0)
 		goto free;
-	/* No WQ_MEM_RECLAIM: file systems flush works of theirs that have none. */
-	dev->wq = alloc_workqueue("%s-%d", WQ_UNBOUND,
+	/*
+	 * Works of @wq change disks and file systems, so they are frozen before a hibernation
+	 * takes its snapshot; see drivers/vhost/poll/poller.c for the pollers.  Those of @end_wq
+	 * are not, because a work of @wq that is to end first may wait for one of them.  Those of
+	 * @ring_wq do no I/O, and may wait for a backend, or for a page fault that the owner
+	 * serves, which is frozen before them.
+	 *
+	 * No WQ_MEM_RECLAIM: file systems flush works of theirs that have none.
+	 */
+	dev->wq = alloc_workqueue("%s-%d", WQ_UNBOUND | WQ_FREEZABLE,
 				  ops->max_workers, ops->name, dev->id);
 	if (!dev->wq)
 		goto free;

@@ -13,6 +13,7 @@
  */
 #include <linux/blkdev.h>
 #include <linux/delay.h>
+#include <linux/freezer.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/uaccess.h>
@@ -77,7 +78,7 @@ static void vserve_retry_pending(struct vserve_vring *vring)
 	struct vserve_req *req, *next;
 	LIST_HEAD(again);
 
-	if (list_empty(&vring->pending))
+	if (list_empty(&vring->pending) || freezing(current))
 		return;
 	list_splice_init(&vring->pending, &again);
 	list_for_each_entry_safe(req, next, &again, node) {
@@ -179,7 +180,7 @@ static int vserve_take_round(struct vserve_vring *vring, int budget)
 	unsigned int nr;
 
 	if (!vring->running || vring->broken || !list_empty(&vring->pending) ||
-	    vring->full)
+	    vring->full || freezing(current))
 		return 0;
 	/* What it took before comes first, or it would take more than its share. */
 	if (vring->hot)

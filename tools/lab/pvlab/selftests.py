@@ -17,8 +17,9 @@ that need nothing but guests: without KVM they run on this machine (here.py), be
 host VM boots.
 LAB_DEADLINE (seconds since 1970): what would start later has failed.  FULL=1 is
 handed to the tests, which may take three times as long then, and so is
-PVIO_TEST_NVME, an NVMe disk of the host VM that they may overwrite.  --full runs one
-of the lane's programs with FULL=1, that of the day, if there is time, and no other.
+PVIO_TEST_NVME, an NVMe disk of the host VM that they may overwrite; PVIO_TEST_SUSPEND
+says that they may suspend it.  --full runs one of the lane's programs with FULL=1, that of
+the day, if there is time, and no other.
 """
 
 import argparse
@@ -322,7 +323,7 @@ class Run:
         self.host = host
         if accel.accel() != "native":
             host.run(f"modprobe nvme; until [ -b {NVME} ]; do sleep 0.1; done", timeout=60)
-            self.env = {"PVIO_TEST_NVME": NVME}
+            self.env = {"PVIO_TEST_NVME": NVME, "PVIO_TEST_SUSPEND": "1"}
         self.load()
         host.run(["python3", "-m", "pvlab.leaks", "clear"], check=True)
         if not self.proven:
