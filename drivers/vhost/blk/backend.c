@@ -9,8 +9,11 @@
 #include <linux/blk-integrity.h>
 #include <linux/blkdev.h>
 #include <linux/capability.h>
+#include <linux/dcache.h>
 #include <linux/file.h>
+#include <linux/magic.h>
 #include <linux/major.h>
+#include <linux/stat.h>
 
 #include "blk.h"
 
@@ -106,6 +109,58 @@ static int vblk_open_bdev(struct vblk_backend *be)
 	return r;
 }
 
+static void vblk_set_direct(struct vblk_backend *be, unsigned int mem_mask,
+			    unsigned int block)
+{
+	/* A sector at least, as of any buffer of a disk's driver. */
+	be->direct_mem_mask = mem_mask | (SECTOR_SIZE - 1);
+	be->direct_block = max_t(unsigned int, block, SECTOR_SIZE);
+}
+
+/*
+ * Does the file system refuse direct I/O that is not as statx() says?  Xfs may keep the file on
+ * another device than its own (realtime), and bcachefs has blocks of its own.  Others ask for
+ * more than they need: f2fs, and ext4 for encrypted files, have the page cache serve what is a
+ * multiple of the disk's blocks and not of theirs.
+ */
+static bool vblk_means_statx(const struct super_block *sb)
+{
+	return sb->s_magic == XFS_SUPER_MAGIC || sb->s_magic == BCACHEFS_SUPER_MAGIC;
+}
+
+/* What direct I/O has to be a multiple of, in memory and in the file. */
+static void vblk_find_direct(struct vblk_backend *be)
+{
+	struct inode *inode = file_inode(be->file);
+	struct block_device *bdev;
+	struct kstat st;
+
+	vblk_set_direct(be, 0, SECTOR_SIZE);
+	if (!(be->file->f_flags & O_DIRECT))
+		return;
+	if (S_ISBLK(inode->i_mode)) {
+		bdev = I_BDEV(be->file->f_mapping->host);
+	} else {
+		/* Of overlayfs, which has no disk, it is the one that has the data. */
+		inode = d_real_inode(be->file->f_path.dentry);
+		bdev = inode->i_sb->s_bdev;
+		be->any_sector = true;
+	}
+	if (bdev)
+		vblk_set_direct(be, bdev_dma_alignment(bdev), bdev_logical_block_size(bdev));
+	if (vblk_means_statx(inode->i_sb) &&
+	    !vfs_getattr(&be->file->f_path, &st, STATX_DIOALIGN, AT_STATX_SYNC_AS_STAT) &&
+	    st.result_mask & STATX_DIOALIGN && st.dio_mem_align)
+		vblk_set_direct(be, st.dio_mem_align - 1, st.dio_offset_align);
+	/*
+	 * The page cache is written back in blocks of the file system.  If they are larger than
+	 * those of direct I/O, a direct write to another part of such a block, at the same time,
+	 * would be lost.
+	 */
+	if (i_blocksize(inode) > be->direct_block && be->direct_block > SECTOR_SIZE)
+		be->any_sector = false;
+}
+
 static int vblk_open_file(struct vblk_dev *dev, struct vblk_backend *be,
 			  const struct vhost_blk_backend *arg)
 {
@@ -128,6 +183,7 @@ static int vblk_open_file(struct vblk_dev *dev, struct vblk_backend *be,
 		return r;
 	if (be->file->f_flags & O_APPEND)
 		return -EINVAL;
+	vblk_find_direct(be);
 	return vblk_choose_engine(dev, be, arg->engine);
 }
 
@@ -196,10 +252,13 @@ static u32 vblk_block_bytes(struct vblk_backend *be)
 		return bdev_logical_block_size(be->bdev);
 	if (S_ISBLK(file_inode(be->file)->i_mode))
 		return bdev_logical_block_size(I_BDEV(be->file->f_mapping->host));
-	/* Direct I/O is the file system's disk's, and has its blocks. */
-	if (be->file->f_flags & O_DIRECT && file_inode(be->file)->i_sb->s_bdev)
-		return bdev_logical_block_size(file_inode(be->file)->i_sb->s_bdev);
-	return SECTOR_SIZE;
+	return be->direct_block;
+}
+
+/* What a request has to be a multiple of.  The guest may know smaller blocks than it is told. */
+static u32 vblk_request_bytes(struct vblk_backend *be)
+{
+	return be->any_sector ? SECTOR_SIZE : vblk_block_bytes(be);
 }
 
 static u32 vblk_discard_sectors(struct vblk_backend *be)
@@ -261,7 +320,7 @@ void vblk_backend_now(struct vblk_backend *be, struct vblk_limits *lim)
 	lim->capacity = vblk_capacity(be);
 	lim->read_only = be->read_only ||
 			 (be->bdev && bdev_read_only(be->bdev));
-	lim->block_sectors = vblk_block_bytes(be) >> SECTOR_SHIFT;
+	lim->block_sectors = vblk_request_bytes(be) >> SECTOR_SHIFT;
 }
 
 /**

@@ -109,6 +109,10 @@ bool vblk_bio_submit_flush(struct vblk_req *req);
  * @nowait: the backend can be submitted to without sleeping
  * @polled: it has poll queues and they are to be used
  * @read_queues: it has queues for reads alone
+ * @any_sector: requests may be of any sectors: the page cache serves those that are not of
+ *	whole blocks of @direct_block
+ * @direct_block: with O_DIRECT, what direct I/O is a multiple of, in the file
+ * @direct_mem_mask: likewise in memory, less one
  */
 struct vblk_backend {
 	struct kref ref;
@@ -121,6 +125,9 @@ struct vblk_backend {
 	bool nowait;
 	bool polled;
 	bool read_queues;
+	bool any_sector;
+	unsigned int direct_block;
+	unsigned int direct_mem_mask;
 	u8 serial[VHOST_BLK_SERIAL_LEN];
 };
 
@@ -436,6 +443,9 @@ static inline struct page *vblk_pin_page(const struct vblk_pin_region *region,
 		return NULL;
 	return (struct page *)(entry - VBLK_PIN_TRUSTED);
 }
+
+/* engine_file.c */
+bool vblk_file_is_direct(const struct vblk_req *req);
 
 /* merge.c */
 void vblk_submit(struct vserve_req *req);

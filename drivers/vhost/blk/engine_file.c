@@ -11,6 +11,10 @@
  *   submits direct I/O, if the file system queues it; the disk's completion ends the request.
  * - Workers carry out all others: reads of data that are not cached, writes that wait for the disk,
  *   and copies of more than FILE_HOT_BYTES.
+ *
+ * A request for direct I/O that is not of whole blocks of the disk goes through the page cache,
+ * because the file system would refuse it.  The guest may know smaller blocks from before its
+ * image was copied to this disk, and firmware may not ask.
  */
 #include <linux/blk_types.h>
 #include <linux/cred.h>
@@ -30,6 +34,18 @@
 static struct file *vblk_file_of(const struct vblk_req *req)
 {
 	return vblk_backend_of(req)->file;
+}
+
+/**
+ * vblk_file_is_direct - does a request go past the page cache?
+ * @req: a read or write of the file engine
+ */
+bool vblk_file_is_direct(const struct vblk_req *req)
+{
+	const struct vblk_backend *be = vblk_backend_of(req);
+
+	return be->file->f_flags & O_DIRECT &&
+	       !(((req->sector << SECTOR_SHIFT) | req->base.bytes) & (be->direct_block - 1));
 }
 
 /* @res: bytes, or an error */
@@ -92,12 +108,16 @@ static void vblk_file_set_iocb(struct vblk_req *req, int flags)
 	req->iocb.ki_flags |= flags;
 	atomic_set(&req->iocb_users, 2);
 	if (file->f_flags & O_DIRECT) {
+		/* Not synchronous, or overlayfs would set IOCB_DIRECT again. */
 		req->iocb.ki_complete = vblk_file_complete;
 		/*
-		 * Else a kernel worker of this CPU ends a write, once the poller lets it.  iomap
-		 * leaves to us the end of writes into blocks that have data, and not of others.
+		 * Without the flag a kernel worker of this CPU ends a write, once the poller lets
+		 * it.  iomap leaves to us the end of writes into blocks that have data, and not of
+		 * others.
 		 */
-		if (flags & IOCB_WRITE)
+		if (!vblk_file_is_direct(req))
+			req->iocb.ki_flags &= ~IOCB_DIRECT;
+		else if (flags & IOCB_WRITE)
 			req->iocb.ki_flags |= IOCB_DIO_CALLER_COMP;
 	}
 	trace_vhost_blk_submit(req, VHOST_BLK_ENGINE_FILE, VHOST_BLK_HCTX_AUTO);
@@ -165,7 +185,7 @@ static bool vblk_file_is_quick(const struct vblk_req *req, const struct inode *i
 	bool write = vblk_is_write(req);
 
 	if (file->f_flags & O_DIRECT)
-		return req->base.bytes <= VBLK_HOT_BYTES &&
+		return req->base.bytes <= VBLK_HOT_BYTES && vblk_file_is_direct(req) &&
 		       vserve_fs_queues_direct(inode->i_sb);
 	if (write && (req->fua || file->f_flags & O_DSYNC || IS_SYNC(inode)))
 		return false;

@@ -71,9 +71,10 @@ bool vblk_aligned(const struct vblk_req *req)
 		mask = bdev_dma_alignment(be->bdev);
 		len_mask = mask;
 		boundary = queue_virt_boundary(bdev_get_queue(be->bdev));
-	} else if (be->file->f_flags & O_DIRECT) {
+	} else if (vblk_file_is_direct(req)) {
 		/* Its file system wants whole blocks in each. */
-		len_mask = (vblk_vring_of(req)->limits.block_sectors << SECTOR_SHIFT) - 1;
+		mask = be->direct_mem_mask;
+		len_mask = be->direct_block - 1;
 	} else {
 		return true;
 	}

@@ -163,19 +163,23 @@ const char *file_create(unsigned int size_mb)
 	return path;
 }
 
-const char *ext4_file(const char *name, unsigned int blocksize)
+const char *ext4_on(const char *disk)
 {
-	const char *disk, *file = EXT4 "/disk.img";
+	const char *file = EXT4 "/disk.img";
 
-	backend_need_modules();
-	disk = nullb_create(&(struct nullb){
-		.name = name, .size_mb = 64, .blocksize = blocksize });
 	if (run_command("mkdir -p " EXT4 " 2>/dev/null") ||
 	    run_command("mkfs.ext4 -q -F %s 2>/dev/null", disk) ||
 	    run_command("mount %s " EXT4 " 2>/dev/null", disk))
 		ktap_skip("no ext4 here");
 	EXPECT(!run_command("truncate -s 8M %s", file));
 	return file;
+}
+
+const char *ext4_file(const char *name, unsigned int blocksize)
+{
+	backend_need_modules();
+	return ext4_on(nullb_create(&(struct nullb){
+		.name = name, .size_mb = 64, .blocksize = blocksize }));
 }
 
 void ext4_umount(void)
@@ -265,20 +269,30 @@ const char *brd_create(void)
 	return "/dev/ram0";
 }
 
-const char *dm_linear_create(const char *name, const char *below, u64 sectors)
+static void need_dm(void)
+{
+	if (run_command("command -v dmsetup >/dev/null && modprobe -q dm_mod"))
+		ktap_skip("no device mapper, or no dmsetup");
+}
+
+static const char *dm_path(const char *name)
 {
 	char *dev = malloc(64);
 
-	if (run_command("command -v dmsetup >/dev/null && modprobe -q dm_mod"))
-		ktap_skip("no device mapper, or no dmsetup");
-	EXPECT(!run_command("dmsetup create --noudevrules --noudevsync " PREFIX
-			    "%s --table '0 %llu linear %s 8'", name,
-			    (unsigned long long)sectors, below));
 	snprintf(dev, 64, "/dev/mapper/" PREFIX "%s", name);
 	if (access(dev, F_OK))
 		run_command("dmsetup mknodes " PREFIX "%s >/dev/null", name);
 	EXPECT(!access(dev, F_OK));
 	return dev;
+}
+
+const char *dm_linear_create(const char *name, const char *below, u64 sectors)
+{
+	need_dm();
+	EXPECT(!run_command("dmsetup create --noudevrules --noudevsync " PREFIX
+			    "%s --table '0 %llu linear %s 8'", name,
+			    (unsigned long long)sectors, below));
+	return dm_path(name);
 }
 
 void dm_replace(const char *name, const char *target, const char *below,

@@ -54,7 +54,9 @@ void dm_suspend(const char *name);
 void dm_resume(const char *name);
 const char *partition_create(const char *disk, u64 start, u64 sectors);
 const char *file_create(unsigned int size_mb);
-/* A file of 8 MiB on ext4, mounted at /run/vbt, on a null_blk of blocks of a size. */
+/* A file of 8 MiB on ext4, mounted at /run/vbt, on a disk. */
+const char *ext4_on(const char *disk);
+/* The same on a null_blk of blocks of a size. */
 const char *ext4_file(const char *name, unsigned int blocksize);
 void ext4_umount(void);
 /* Thaws and unmounts it, if it is there; before backend_cleanup(). */

@@ -288,6 +288,60 @@ static void direct_files_take_odd_buffers(void)
 	ext4_umount();
 }
 
+#define OVERLAY "/run/vbt/all"
+
+/* A file on overlayfs, which has no disk, on ext4 on one of 4 KiB blocks. */
+static const char *overlay_file(const char *name)
+{
+	const char *file = OVERLAY "/disk.img";
+
+	ext4_file(name, 4096);
+	EXPECT(!run_command("cd /run/vbt && mkdir low up work all && mv disk.img low/"));
+	if (run_command("cd /run/vbt; "
+			"mount -t overlay -o lowerdir=low,upperdir=up,workdir=work none all"))
+		ktap_skip("no overlayfs here");
+	return file;
+}
+
+/* A sector is written and read, and those around it stay. */
+static void one_sector(struct rig *g, u64 sector)
+{
+	rig_pattern(g->data, 4096, sector);
+	EXPECT_EQ(rig_io(g, 0, VIRTIO_BLK_T_OUT, sector & ~7, g->data, 4096), VIRTIO_BLK_S_OK);
+	memset(g->data + 4096, 7, 512);
+	EXPECT_EQ(rig_io(g, 0, VIRTIO_BLK_T_OUT, sector, g->data + 4096, 512), VIRTIO_BLK_S_OK);
+	memcpy(g->data + sector % 8 * 512, g->data + 4096, 512);
+	memset(g->data + 8192, 0, 8192);
+	EXPECT_EQ(rig_io(g, 0, VIRTIO_BLK_T_IN, sector, g->data + 8192, 512), VIRTIO_BLK_S_OK);
+	EXPECT(!memcmp(g->data + 8192, g->data + 4096, 512));
+	EXPECT_EQ(rig_io(g, 0, VIRTIO_BLK_T_IN, sector & ~7, g->data + 8192, 4096),
+		  VIRTIO_BLK_S_OK);
+	EXPECT(!memcmp(g->data + 8192, g->data, 4096));
+}
+
+/* A guest that was told of smaller blocks, or firmware, does not know of larger ones. */
+static void direct_files_take_single_sectors(void)
+{
+	struct vhost_blk_info info;
+	const char *file;
+	unsigned int i;
+	struct rig g;
+
+	for (i = 0; i < 2; i++) {
+		file = i ? overlay_file("over") : ext4_file("sector", 4096);
+		rig_open(&g, file, &(struct rig_opts){
+			.mode = VHOST_POLL_MODE_BUSY, .open_flags = O_DIRECT });
+		rig_info(&g, &info);
+		EXPECT_EQ(info.blk_size, 4096);
+		one_sector(&g, 19);
+		rig_check_works(&g, 0, 24);
+		rig_close(&g);
+		if (i)
+			EXPECT(!run_command("umount " OVERLAY));
+		ext4_umount();
+	}
+}
+
 /* A write for each MiB of the disk, of which its file system has too few. */
 static unsigned int writes_that_failed(struct rig *g)
 {
@@ -362,6 +416,7 @@ static void the_poller_splits_what_one_command_cannot_take(void)
 static void umount_cleanup(void)
 {
 	write_text("/sys/module/vhost_poll/parameters/max_run_us", "250");
+	run_command("umount -q " OVERLAY " 2>/dev/null");
 	ext4_cleanup();
 	backend_cleanup();
 }
@@ -379,6 +434,7 @@ int main(int argc, char **argv)
 		TEST(tmpfs_needs_no_worker),
 		TEST(discards_do_not_wait_for_direct_writes_for_ever),
 		TEST(direct_files_take_odd_buffers),
+		TEST(direct_files_take_single_sectors),
 		TEST(a_full_file_system_gives_errors_and_a_line),
 		TEST(the_poller_splits_what_one_command_cannot_take),
 	};
