@@ -38,6 +38,8 @@ pub struct Blk<D> {
     opener: Opener<D>,
     size: u64,
     info: BlkInfo,
+    /// The block size that a front end has asked for last.
+    told: Option<u32>,
 }
 
 impl<D: BlkDevice> Blk<D> {
@@ -49,6 +51,7 @@ impl<D: BlkDevice> Blk<D> {
             opener,
             size: 0,
             info: BlkInfo::default(),
+            told: None,
         }
     }
 
@@ -120,8 +123,23 @@ impl<D: BlkDevice> Service for Blk<D> {
         self.info = dev
             .info()
             .context("cannot read the state of the kernel device")?;
+        self.told = Some(self.info.blk_size);
         let s = &self.settings;
         Ok(config::space(&self.info, s.queues, s.queue_size, s.writeback).to_vec())
+    }
+
+    /// Requests of less than a block would fail, but for image files, of which the kernel serves
+    /// any sector.
+    fn outgrown(&self) -> Option<String> {
+        let now = self.info.blk_size;
+        let told = self.told.filter(|&told| told < now)?;
+        (self.info.engine != uapi::ENGINE_FILE).then(|| {
+            format!(
+                "the guest knows {} as a disk with blocks of {told} bytes, and they are {now} \
+                 bytes now; restart the VM",
+                self.name()
+            )
+        })
     }
 
     fn new_size(&mut self, dev: Option<&D>) -> Result<Option<u64>> {

@@ -69,6 +69,12 @@ pub trait Service: Send {
         Err("the configuration space is the front end's own".into())
     }
 
+    /// Why a guest that was told of an earlier configuration cannot go on with the device that
+    /// was opened last.
+    fn outgrown(&self) -> Option<String> {
+        None
+    }
+
     /// The size in bytes, if it is another one than last time.
     fn new_size(&mut self, _dev: Option<&Self::Device>) -> Result<Option<u64>> {
         Ok(None)

@@ -92,6 +92,8 @@ pub struct Session<S: Service> {
     /// The session does not have all of its predecessor's state yet.
     takes_over: bool,
     served: bool,
+    /// The front end has asked for the configuration: its guest may not run yet.
+    asked: bool,
     missed_memory: bool,
     /// The front end before this one left without all answers, and they came after that.
     late: bool,
@@ -138,6 +140,7 @@ impl<S: Service> Session<S> {
             talks: false,
             takes_over: false,
             served: false,
+            asked: false,
             missed_memory: false,
             late: false,
             missed_news: false,
@@ -185,6 +188,7 @@ impl<S: Service> Session<S> {
         self.heard = None;
         self.talks = false;
         self.served = false;
+        self.asked = false;
         self.missed_memory = false;
         self.missed_news = false;
         if let Err(e) = self.stop_for_good() {
@@ -658,6 +662,10 @@ impl<S: Service> VhostUserBackendReqHandlerMut for Session<S> {
             ))
             .into());
         }
+        // A guest that goes on after a pause: its VMM does not ask again.
+        if let Some(why) = self.service.outgrown().filter(|_| !self.asked) {
+            return Err(refuse(&why).into());
+        }
         if self.vrings.iter().any(|v| v.running) {
             if features == self.acked {
                 return Ok(());
@@ -803,6 +811,7 @@ impl<S: Service> VhostUserBackendReqHandlerMut for Session<S> {
     ) -> Result<Vec<u8>> {
         let dev = self.dev.as_ref().ok_or_else(|| refuse("no front end"))?;
         let space = self.service.config(dev)?;
+        self.asked = true;
         // Beyond the end there are zeroes; the crate has bounded both numbers.
         let at = |i| space.get(i).copied().unwrap_or(0);
         let start = offset as usize;

@@ -32,6 +32,9 @@ pub const BACKEND_NO_POLL_QUEUES: u32 = 1 << 2;
 /// Pin the guest's memory when its table is set.
 pub const BACKEND_PINNED: u32 = 1 << 3;
 
+/// `VHOST_BLK_ENGINE_FILE`
+pub const ENGINE_FILE: u32 = 3;
+
 /// The guest changes nothing.
 pub const FS_EXPORT_READ_ONLY: u32 = 1 << 0;
 /// Everything is done as one user, without capabilities.

@@ -233,6 +233,37 @@ fn a_guest_keeps_what_its_disk_has_lost() {
     }
 }
 
+/// Its requests of a sector would fail, one by one.
+#[test]
+fn a_guest_is_not_given_larger_blocks_than_it_knows() {
+    let bench = Bench::new();
+    let front = bench.connect();
+    front.negotiate();
+    front.config();
+    front.close();
+    bench.state().larger_blocks = 3;
+    let front = bench.connect();
+    let features = words(&[front.ask_u64(1)]);
+    front.send(2, 1, &features, &[]).unwrap();
+    front.close();
+    assert_eq!(bench.state().features, 0);
+    let said = bench.said();
+    assert!(
+        said.last().unwrap().contains("are 4096 bytes now"),
+        "{said:?}"
+    );
+    // The VMM of a guest that starts asks before.
+    let front = bench.connect();
+    front
+        .send(16, 1, &words(&[front.ask_u64(15)]), &[])
+        .unwrap();
+    assert_eq!(front.config()[12 + 20..12 + 24], 4096u32.to_le_bytes());
+    front.send(2, 1, &features, &[]).unwrap();
+    front.ask_u64(1);
+    assert_ne!(bench.state().features, 0);
+    front.close();
+}
+
 /// With FLUSH the kernel would not write through.
 #[test]
 fn a_guest_that_is_to_have_no_cache_flushes_nothing() {
@@ -446,7 +477,7 @@ fn the_write_cache_is_not_the_guests_to_choose() {
         let features = bench.state().features;
         assert_eq!(features & (1 << 11), 0, "CONFIG_WCE");
         assert_eq!(features & (1 << 9) != 0, writeback, "FLUSH");
-        let config = front.ask(24, &[pair(0, 60), vec![0; 64]].concat());
+        let config = front.config();
         assert_eq!(config[12 + 32], u8::from(writeback));
         assert_eq!(config[12..14], [0, 8], "2048 sectors");
         front.close();

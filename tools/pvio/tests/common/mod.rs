@@ -58,6 +58,8 @@ pub struct State {
     pub features: u64,
     /// Features that the disk had before, and has lost.
     pub lost_features: u64,
+    /// Blocks are larger than a sector by this power of two.
+    pub larger_blocks: u32,
     pub stats_fail: bool,
     /// The next time, as a module does that is older than pvio.
     pub hand_over_fails: bool,
@@ -289,11 +291,12 @@ impl BlkDevice for Fake {
     }
 
     fn info(&self) -> io::Result<BlkInfo> {
+        let s = self.state();
         Ok(BlkInfo {
-            features: BLK_FEATURES & !self.state().lost_features,
+            features: BLK_FEATURES & !s.lost_features,
             capacity: 2048,
             seg_max: 254,
-            blk_size: 512,
+            blk_size: 512 << s.larger_blocks,
             nr_hctx: 4,
             ..Default::default()
         })
@@ -509,6 +512,11 @@ impl Front {
         self.acked(3, &[], &[]);
         self.acked(2, &words(&[features]), &[]);
         protocol
+    }
+
+    /// The configuration space of a disk, behind a header of 12 bytes.
+    pub fn config(&self) -> Vec<u8> {
+        self.ask(24, &[pair(0, 60), vec![0; 64]].concat())
     }
 
     pub fn give_memory(&self, memory: &File) {
