@@ -52,8 +52,10 @@
 #define VBLK_PIN_HOLDS		32
 /*
  * Elements of vectors (struct vblk_req.big_bvec) that the slots of a vring keep from request to
- * request, 1 MiB in all.  A slot that has had the largest request would keep 64 KiB, and the guest
- * chooses the slots.
+ * request: 1 MiB in all, and no more than as much again.  A slot that has had the largest request
+ * would keep 64 KiB, and the guest chooses the slots.  Beyond the limit a request takes its
+ * vector along if that is larger than the slot's share, so that small requests need not
+ * allocate each time.
  */
 #define VBLK_MAX_KEPT		65536
 /* Bounce buffers of a vring: with more than this, nothing is taken. */

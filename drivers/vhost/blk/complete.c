@@ -186,7 +186,8 @@ static void vblk_retire(struct vblk_req *req)
 	vring->held -= req->held;
 	vring->bounced -= req->bounced;
 	vring->nr_ranging -= req->ranging;
-	if (unlikely(vring->kept > VBLK_MAX_KEPT) && req->max_bvec)
+	if (unlikely(vring->kept > VBLK_MAX_KEPT) &&
+	    req->max_bvec > VBLK_MAX_KEPT / vring->base.nr_reqs)
 		vblk_drop_room(req);
 	vblk_update_full(vring);
 	vblk_bind_put(bind);

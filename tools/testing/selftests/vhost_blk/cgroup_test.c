@@ -6,12 +6,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include <linux/vhost.h>
 
 #include "cgroup.h"
 #include "rig.h"
+#include "trace.h"
 
 #define DEVICES		32
 #define MEMORY		"48M"
@@ -132,6 +134,36 @@ static void slots_keep_little_of_large_requests(void)
 	rig_close(&g);
 }
 
+static void see_alloc(const char *line, void *arg)
+{
+	if (strstr(line, "[vhost_blk]"))
+		++*(unsigned int *)arg;
+}
+
+/* Large ones take all that may be kept, and small ones keep their vectors all the same. */
+static void slots_keep_what_small_requests_need(void)
+{
+	unsigned int allocs = 0, i;
+	const char *disk;
+	struct rig g;
+
+	backend_need_modules();
+	disk = nullb_create(&(struct nullb){ .name = "kept" });
+	rig_open(&g, disk, NULL);
+	rig_pattern(g.data, RIG_DATA, 1);
+	read_by_all_slots(&g, RIG_DATA);
+	/* Slots with large vectors lose them until there is room for all small ones. */
+	for (i = 0; i < 8; i++)
+		read_by_all_slots(&g, 65536);
+	trace_begin("kmem/kmalloc");
+	/* A vector of 16 elements. */
+	trace_filter("kmem/kmalloc", "bytes_req == 256");
+	read_by_all_slots(&g, 65536);
+	trace_end(see_alloc, &allocs);
+	EXPECT_EQ(allocs, 0);
+	rig_close(&g);
+}
+
 /*
  * A limit that is never reached.  Not where kmemleak and debugobjects watch: 6.12
  * leaks what it allocates for io.max when the disk goes (blk_throtl_exit() finds
@@ -226,6 +258,7 @@ static void limits_that_come_later_are_respected(void)
 
 static void cleanup(void)
 {
+	trace_cleanup();
 	backend_cleanup();
 	cgroup_cleanup();
 }
@@ -239,6 +272,7 @@ int main(int argc, char **argv)
 		TEST(discards_and_zeroes_are_the_owners),
 		TEST(memory_of_workers_is_the_owners),
 		TEST(slots_keep_little_of_large_requests),
+		TEST(slots_keep_what_small_requests_need),
 		TEST(a_loop_device_is_the_owners),
 		TEST(limits_want_the_bio_engine),
 		TEST(limits_that_come_later_are_respected),

@@ -48,6 +48,14 @@ static unsigned long lost_events(void)
 	return lost;
 }
 
+void trace_filter(const char *event, const char *filter)
+{
+	char path[160];
+
+	snprintf(path, sizeof(path), INSTANCE "/events/%s/filter", event);
+	EXPECT_EQ(write_text(path, filter), 0);
+}
+
 void trace_end(void (*see)(const char *line, void *arg), void *arg)
 {
 	char line[512];

@@ -10,6 +10,8 @@
 void trace_begin(const char *event);
 /* One more event. */
 void trace_add(const char *event);
+/* Only those of this event for which the condition holds, as the kernel's tracing has it. */
+void trace_filter(const char *event, const char *filter);
 /* Ends the trace, and reads it back line by line.  Lost events fail the test. */
 void trace_end(void (*see)(const char *line, void *arg), void *arg);
 /*
