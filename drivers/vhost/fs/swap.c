@@ -122,8 +122,11 @@ static const struct rhashtable_params vhfs_by_fid = {
  * @mnt: the mount
  *
  * The file system has to find an inode again that it has dropped from memory, and the directories
- * above it, and its file handle must mean one inode for ever.  So these are the ones that were
- * read.  btrfs has one handle for all nested subvolumes of a snapshot.
+ * above it, and its file handle must mean one inode for ever.  A guest can have it asked for an
+ * inode that is gone, which must do no harm.  So these are the ones that were read.  btrfs has one
+ * handle for all nested subvolumes of a snapshot.  f2fs gives the number of a removed inode to
+ * blocks of other kinds, too: it takes such a block for a corrupted inode, has fsck look for it,
+ * and logs that without a limit.
  */
 bool vhfs_can_swap(const struct vhfs_export *ex, const struct vfsmount *mnt)
 {
@@ -139,7 +142,6 @@ bool vhfs_can_swap(const struct vhfs_export *ex, const struct vfsmount *mnt)
 	case TMPFS_MAGIC:
 	case EXT4_SUPER_MAGIC:
 	case XFS_SUPER_MAGIC:
-	case F2FS_SUPER_MAGIC:
 		return true;
 	default:
 		return false;

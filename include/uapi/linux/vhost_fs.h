@@ -73,7 +73,7 @@ enum vhost_fs_cache {
  * @max_locks: owners of POSIX locks and requests that wait for a lock; beyond
  *	that ENOLCK, as beyond four times as many locked ranges.  0 is the default (16,384)
  * @max_dentries: how many of the former may pin an inode of the host.  Beyond that the kernel
- *	keeps a file handle in place of it, on ext4, xfs, f2fs and tmpfs; if too few can be
+ *	keeps a file handle in place of it, on ext4, xfs and tmpfs; if too few can be
  *	swapped so, lookups fail with ENFILE.  4 is the smallest.  0: all do, and none is swapped
  *
  * Needs CAP_SYS_ADMIN in the user namespace of the mount, as a bind mount does.
