@@ -15,7 +15,10 @@
 #define DEFAULT_LOCKS	16384
 
 /* A request names up to two nodes and may find a third one, all live at a time. */
-#define MIN_DENTRIES	4
+#define MIN_DENTRIES	4U
+
+/* By default one of so many nodes may be live. */
+#define NODES_PER_DENTRY 10
 
 /* Deferred ends, and requests for locks, of one export at the same time. */
 #define EXPORT_WORKERS	16
@@ -54,9 +57,9 @@ static void vhfs_set_config(struct vhfs_export *ex,
 	ex->cfg.max_nodes = cfg->max_nodes ?: DEFAULT_NODES;
 	ex->cfg.max_handles = cfg->max_handles ?: DEFAULT_HANDLES;
 	ex->cfg.max_locks = cfg->max_locks ?: DEFAULT_LOCKS;
-	ex->swaps = cfg->max_dentries;
-	/* Else never reached. */
-	ex->cfg.max_dentries = cfg->max_dentries ?: INT_MAX;
+	ex->cfg.max_dentries = cfg->max_dentries ?:
+			       max(ex->cfg.max_nodes / NODES_PER_DENTRY, MIN_DENTRIES);
+	ex->strict = cfg->max_dentries;
 }
 
 static void vhfs_close_root(struct vhfs_export *ex)
@@ -256,7 +259,7 @@ void vhfs_export_info(struct vhfs_export *ex, struct vhost_fs_info *info)
 	info->locks = vhfs_locks_used(ex->locks);
 	info->sessions = atomic64_read(&ex->sessions);
 	info->refused = atomic64_read(&ex->refused);
-	info->max_dentries = ex->swaps ? ex->cfg.max_dentries : 0;
+	info->max_dentries = ex->cfg.max_dentries;
 	info->dentries = vhfs_nr_live(ex);
 	info->swapped_out = READ_ONCE(ex->table.swapped_out);
 	info->swapped_in = READ_ONCE(ex->table.swapped_in);

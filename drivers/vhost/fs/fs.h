@@ -409,7 +409,8 @@ struct vhfs_session {
  * @top: @root as a mount of nodes
  * @mounts: those beneath it in which the guest knows nodes
  * @reap_nodes: @reap_handles: @reaper: let go of by the poller
- * @swaps: nodes are swapped, because max_dentries was given
+ * @strict: max_dentries was given, so all live nodes count, and beyond it requests fail; else
+ *	those count that can be swapped, and none fails
  * @swapper: swaps nodes beyond max_dentries; @memcg: the owner's, for its memory
  * @vain_until: no node could be swapped, and none can until then, unless a file is closed
  * @refused: requests that failed for a limit
@@ -434,7 +435,7 @@ struct vhfs_export {
 	struct work_struct reaper;
 	struct work_struct swapper;
 	unsigned long vain_until;
-	bool swaps;
+	bool strict;
 	struct mem_cgroup *memcg;
 	struct llist_head reap_nodes;
 	struct llist_head reap_handles;
@@ -563,6 +564,12 @@ static inline u32 vhfs_nr_live(const struct vhfs_export *ex)
 	return max(nr, 0);
 }
 
+/* Those that count for max_dentries. */
+static inline u32 vhfs_nr_counted(const struct vhfs_export *ex)
+{
+	return ex->strict ? vhfs_nr_live(ex) : READ_ONCE(ex->table.nr_listed);
+}
+
 static inline bool vhfs_is_live(const struct vhfs_node *node)
 {
 	/* Pairs with the release in vhfs_make_live(). */
@@ -598,7 +605,9 @@ struct dentry *vhfs_reach(struct vhfs_node *node, bool *lost);
 /* Room for one more live node; see vhfs_make_room(). */
 static inline int vhfs_find_room(struct vhfs_req *req)
 {
-	return likely(vhfs_nr_live(req->ex) < req->ex->cfg.max_dentries) ? 0 : vhfs_make_room(req);
+	const struct vhfs_export *ex = req->ex;
+
+	return likely(vhfs_nr_counted(ex) < ex->cfg.max_dentries) ? 0 : vhfs_make_room(req);
 }
 
 static inline struct dentry *vhfs_dentry(const struct vhfs_req *req)

@@ -133,13 +133,12 @@ bool vhfs_can_swap(const struct vhfs_export *ex, const struct vfsmount *mnt)
 	const struct super_block *sb = mnt->mnt_sb;
 	const struct export_operations *op = sb->s_export_op;
 
-	if (!ex->swaps)
-		return false;
 	if (!exportfs_can_decode_fh(op) || !op->get_parent)
 		return false;
 	switch (sb->s_magic) {
-	/* It drops no inode, and so no name: nothing is gained, and nothing lost. */
+	/* It drops no inode, so the guest would wait for its nodes, and the host gain nothing. */
 	case TMPFS_MAGIC:
+		return ex->strict;
 	case EXT4_SUPER_MAGIC:
 	case XFS_SUPER_MAGIC:
 		return true;
@@ -348,13 +347,13 @@ static struct vhfs_node *vhfs_turn(struct vhfs_table *table, unsigned long *look
 /* While the swapper is at work, a sixteenth more than max_dentries may be live. */
 static bool vhfs_is_full(const struct vhfs_export *ex)
 {
-	return vhfs_nr_live(ex) >= ex->cfg.max_dentries + ex->cfg.max_dentries / 16;
+	return vhfs_nr_counted(ex) >= ex->cfg.max_dentries + ex->cfg.max_dentries / 16;
 }
 
 /* It ends some way below the cap, so that it does not run for each request. */
 static bool vhfs_has_room(const struct vhfs_export *ex)
 {
-	return vhfs_nr_live(ex) < ex->cfg.max_dentries - ex->cfg.max_dentries / 32;
+	return vhfs_nr_counted(ex) < ex->cfg.max_dentries - ex->cfg.max_dentries / 32;
 }
 
 /*
@@ -411,7 +410,7 @@ int vhfs_make_room(struct vhfs_req *req)
 	if (!req->may_sleep || req->hot)
 		return VHFS_PUNT;
 	flush_work(&ex->swapper);
-	return vhfs_is_full(ex) ? -ENFILE : 0;
+	return ex->strict && vhfs_is_full(ex) ? -ENFILE : 0;
 }
 
 /* Under both locks.  @old: of the node, for the caller to free. */

@@ -72,9 +72,10 @@ enum vhost_fs_cache {
  *	0 is the default (65,536)
  * @max_locks: owners of POSIX locks and requests that wait for a lock; beyond
  *	that ENOLCK, as beyond four times as many locked ranges.  0 is the default (16,384)
- * @max_dentries: how many of the former may pin an inode of the host.  Beyond that the kernel
- *	keeps a file handle in place of it, on ext4, xfs and tmpfs; if too few can be
- *	swapped so, lookups fail with ENFILE.  4 is the smallest.  0: all do, and none is swapped
+ * @max_dentries: how many of @max_nodes may pin an inode of the host.  Beyond that the kernel
+ *	keeps a file handle in place of it, on ext4, xfs and tmpfs; if too few can be swapped
+ *	so, lookups fail with ENFILE.  4 is the smallest.  0 is the default: a tenth of
+ *	@max_nodes, not on tmpfs, and no lookup fails, because only nodes that can be swapped count
  *
  * Needs CAP_SYS_ADMIN in the user namespace of the mount, as a bind mount does.
  * The credentials of the caller are those the export is served with.  Fails

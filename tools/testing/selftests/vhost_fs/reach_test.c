@@ -183,6 +183,134 @@ static void a_new_working_set_takes_the_place_of_the_old_one(void)
 	end(f);
 }
 
+/* A guest with the default of max_dentries, which is MANY then. */
+static struct fs *begin_by_default(void)
+{
+	const struct vhost_fs_export export = { .max_nodes = 10 * MANY };
+
+	return begin_as(&export);
+}
+
+static void by_default_a_tenth_of_the_nodes_is_live(void)
+{
+	struct fs *f = begin_by_default();
+	struct vhost_fs_info info;
+	u64 node[3 * MANY];
+
+	know_many(f, "a", node, KTAP_COUNT(node));
+	fs_info(f, &info);
+	EXPECT_EQ(info.max_dentries, MANY);
+	EXPECT_EQ(info.nodes, KTAP_COUNT(node));
+	EXPECT(info.dentries <= MANY + MANY / 16);
+	EXPECT(visit(f, node, KTAP_COUNT(node)));
+	fs_info(f, &info);
+	EXPECT(info.dentries <= MANY + MANY / 16);
+	EXPECT_EQ(info.refused, 0);
+	end(f);
+}
+
+/* It would fail what was served before nodes were swapped. */
+static void by_default_open_files_are_no_limit(void)
+{
+	struct fs *f = begin_by_default();
+	u64 node[2 * MANY], fh[2 * MANY];
+	struct vhost_fs_info info;
+	struct fuse_entry_out e;
+	char name[16];
+	unsigned int i;
+
+	for (i = 0; i < KTAP_COUNT(node); i++) {
+		snprintf(name, sizeof(name), "a%u", i);
+		EXPECT_EQ(fs_create(f, ROOT, name, O_RDWR, 0600, &e, &fh[i]), 0);
+		node[i] = e.nodeid;
+	}
+	EXPECT_EQ(fs_mkdir(f, ROOT, "new", 0755, NULL), 0);
+	known_child(f, ROOT, "filler0");
+	fs_info(f, &info);
+	EXPECT_EQ(info.refused, 0);
+	EXPECT(info.dentries >= KTAP_COUNT(node));
+	for (i = 0; i < KTAP_COUNT(node); i++)
+		EXPECT_EQ(fs_release(f, node[i], fh[i]), 0);
+	known_child(f, ROOT, "filler1");
+	fs_info(f, &info);
+	EXPECT(info.dentries <= MANY + MANY / 16);
+	end(f);
+}
+
+/* tmpfs keeps the inode of a swapped node, so its guests would wait for nothing. */
+static void by_default_nodes_of_tmpfs_stay_live(void)
+{
+	struct vhost_fs_info info;
+	u64 node[3 * MANY];
+	struct fs *f;
+
+	swap_kind = "tmpfs";
+	f = begin_by_default();
+	know_many(f, "a", node, KTAP_COUNT(node));
+	fs_info(f, &info);
+	EXPECT_EQ(info.dentries, KTAP_COUNT(node));
+	EXPECT_EQ(info.swapped_out, 0);
+	EXPECT_EQ(info.refused, 0);
+	end(f);
+}
+
+#define SEARCHED	65536	/* entries that are looked at for a request */
+
+/* In xfs they are read in the order in which they were made, if none was removed. */
+static void add_entries(struct fs *f, unsigned int nr)
+{
+	char from[256], name[16];
+	unsigned int i;
+
+	host_file(f, "d/e");
+	snprintf(from, sizeof(from), "%s", fs_path(f, "d/e"));
+	for (i = 1; i < nr; i++) {
+		snprintf(name, sizeof(name), "d/e%05u", i);
+		EXPECT(!link(from, fs_path(f, name)));
+	}
+}
+
+static void remove_entries(struct fs *f, unsigned int nr)
+{
+	char name[16];
+	unsigned int i;
+
+	for (i = 1; i <= nr; i++) {
+		snprintf(name, sizeof(name), "d/e%05u", i);
+		EXPECT(!unlink(fs_path(f, name)));
+	}
+}
+
+/* The long names fit into no gap between those before them, so they are the last. */
+static void a_search_looks_at_so_many_entries_only(void)
+{
+	u64 one, before;
+	struct fs *f;
+
+	swap_kind = "xfs";
+	f = begin();
+	EXPECT(!mkdir(fs_path(f, "d"), 0755));
+	add_entries(f, SEARCHED + 50);
+	host_file(f, "d/a_long_name_that_fits_no_gap");
+	one = fs_node(f, "d/a_long_name_that_fits_no_gap");
+	swap_all(f);
+	host_move(f, "d/a_long_name_that_fits_no_gap", "d/another_name_that_fits_no_gap");
+	host_drops();
+	before = searches(f);
+	EXPECT_EQ(fs_getattr(f, one, NULL), -ESTALE);
+	EXPECT_EQ(searches(f), before + 1);
+	/* It is found where fewer are before it. */
+	EXPECT_EQ(fs_node(f, "d/another_name_that_fits_no_gap"), one);
+	swap_all(f);
+	remove_entries(f, 100);
+	host_move(f, "d/another_name_that_fits_no_gap", "d/a_name_that_fits_no_gap");
+	host_drops();
+	before = searches(f);
+	EXPECT_EQ(reads(f, one, "d/a_long_name_that_fits_no_gap"), 0);
+	EXPECT_EQ(searches(f), before + 1);
+	end(f);
+}
+
 static void on_each(void (*test)(void))
 {
 	static const char *const kinds[] = { "tmpfs", "ext4", "xfs" };
@@ -219,6 +347,10 @@ static const struct ktap_test tests[] = {
 	  a_loop_over_a_little_more_than_the_cap_keeps_most },
 	{ "a_new_working_set_takes_the_place_of_the_old_one",
 	  a_new_working_set_takes_the_place_of_the_old_one },
+	{ "by_default_a_tenth_of_the_nodes_is_live", by_default_a_tenth_of_the_nodes_is_live },
+	{ "by_default_open_files_are_no_limit", by_default_open_files_are_no_limit },
+	{ "by_default_nodes_of_tmpfs_stay_live", by_default_nodes_of_tmpfs_stay_live },
+	{ "a_search_looks_at_so_many_entries_only", a_search_looks_at_so_many_entries_only, 400 },
 };
 
 int main(int argc, char **argv)

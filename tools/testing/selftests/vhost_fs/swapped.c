@@ -16,9 +16,8 @@ bool drops_names(void)
 	return strcmp(swap_kind, "tmpfs");
 }
 
-struct fs *begin_with(u32 flags, u32 max_dentries)
+struct fs *begin_as(const struct vhost_fs_export *export)
 {
-	struct vhost_fs_export export = { .flags = flags, .max_dentries = max_dentries };
 	static struct fs f;
 	char name[16];
 	unsigned int i;
@@ -29,8 +28,15 @@ struct fs *begin_with(u32 flags, u32 max_dentries)
 		snprintf(name, sizeof(name), "filler%u", i);
 		fs_host_write(&f, name, "", 0);
 	}
-	fs_open(&f, &export);
+	fs_open(&f, export);
 	return &f;
+}
+
+struct fs *begin_with(u32 flags, u32 max_dentries)
+{
+	struct vhost_fs_export export = { .flags = flags, .max_dentries = max_dentries };
+
+	return begin_as(&export);
 }
 
 struct fs *begin(void)

@@ -13,6 +13,7 @@
 extern const char *swap_kind;
 
 bool drops_names(void);
+struct fs *begin_as(const struct vhost_fs_export *export);
 struct fs *begin_with(u32 flags, u32 max_dentries);
 struct fs *begin(void);
 void end(struct fs *f);
