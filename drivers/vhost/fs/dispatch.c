@@ -25,6 +25,7 @@
 #define ROOM	VHFS_OP_ROOM
 #define VARIES	VHFS_OP_REPLY_VARIES
 #define PLAIN	VHFS_OP_PLAIN
+#define CLOSES	(VHFS_OP_PLAIN | VHFS_OP_CLOSES)
 
 #define OP(what, function, its_flags, its_in, its_out, ...)		\
 	[FUSE_##what] = { .name = #what, .run = vhfs_##function,	\
@@ -72,8 +73,8 @@ static const struct vhfs_op vhfs_ops[] = {
 
 	OP(OPEN,	open,	HOT, IN(open), OUT(open)),
 	OP(OPENDIR,	opendir, HOT | DIR, IN(open), OUT(open)),
-	OP(RELEASE,	release, HOT | PLAIN, IN(release), 0),
-	OP(RELEASEDIR,	release, HOT | PLAIN, IN(release), 0),
+	OP(RELEASE,	release, HOT | CLOSES, IN(release), 0),
+	OP(RELEASEDIR,	release, HOT | CLOSES, IN(release), 0),
 	OP(FLUSH,	flush,	HOT, IN(flush), 0),
 	OP(FSYNC,	fsync,	0, IN(fsync), 0),
 	OP(FSYNCDIR,	fsync,	0, IN(fsync), 0),
@@ -128,14 +129,15 @@ static int vhfs_find_node(struct vhfs_req *req)
 		return 0;
 	if (!req->node)
 		req->node = vhfs_node_get(req->ex, req->in.nodeid);
-	return req->node ? 0 : -ESTALE;
+	return req->node || req->op->flags & VHFS_OP_CLOSES ? 0 : -ESTALE;
 }
 
 static int vhfs_check_node(struct vhfs_req *req)
 {
 	int r;
 
-	if (req->op->flags & VHFS_OP_NO_NODE)
+	/* What is open can be closed, wherever it went. */
+	if (req->op->flags & (VHFS_OP_NO_NODE | VHFS_OP_CLOSES))
 		return 0;
 	r = vhfs_is_live(req->node) ? 0 : vhfs_bring_back(req, req->node);
 	if (r)
@@ -143,9 +145,6 @@ static int vhfs_check_node(struct vhfs_req *req)
 	/* Automount points are directories without a lookup. */
 	if (req->op->flags & VHFS_OP_DIR && !d_can_lookup(req->node->dentry))
 		return -ENOTDIR;
-	/* What is open can be closed, wherever it went. */
-	if (req->op->flags & VHFS_OP_PLAIN)
-		return 0;
 	return vhfs_node_check(req->node);
 }
 
@@ -292,6 +291,9 @@ bool vhfs_is_hot(const struct vhfs_req *req)
 {
 	/* To bring a node back may take long. */
 	if (req->node && !vhfs_is_live(req->node))
+		return false;
+	/* Nothing says which file system the file is of. */
+	if (!req->node && req->op->flags & VHFS_OP_CLOSES)
 		return false;
 	return req->op->flags & VHFS_OP_HOT && vhfs_data_is_hot(req) &&
 	       vserve_fs_allows_hot(vhfs_sb(req), vhfs_waits_for_thaw(req));

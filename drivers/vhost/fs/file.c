@@ -183,7 +183,7 @@ int vhfs_open(struct vhfs_req *req)
 	handle = vhfs_handle_new(req);
 	if (IS_ERR(handle))
 		return PTR_ERR(handle);
-	handle->node = vhfs_node_opened(req->ex, req->node->id, path.dentry);
+	vhfs_handle_opens(handle, req->node->id, path.dentry);
 	return vhfs_open_node(req, handle, &path, flags, false, out);
 }
 
@@ -196,19 +196,13 @@ int vhfs_opendir(struct vhfs_req *req)
 
 	if (IS_ERR(handle))
 		return PTR_ERR(handle);
-	handle->node = vhfs_node_opened(req->ex, req->node->id, path.dentry);
+	vhfs_handle_opens(handle, req->node->id, path.dentry);
 	return vhfs_open_node(req, handle, &path, flags, false, out);
 }
 
 int vhfs_release(struct vhfs_req *req)
 {
-	const struct fuse_release_in *arg =
-		vhfs_args(req, struct fuse_release_in);
-
-	/* It may be the end of an unlinked file. */
-	if (!vhfs_inode(req)->i_nlink && vhfs_too_big(req, vhfs_inode(req)))
-		return VHFS_PUNT;
-	return vhfs_handle_close(req, arg->fh);
+	return vhfs_handle_close(req, vhfs_args(req, struct fuse_release_in)->fh);
 }
 
 /* close(2) of one of the guest's descriptors: the owner's POSIX locks go. */

@@ -102,6 +102,7 @@ enum vhfs_name {
 #define VHFS_OP_TAIL		BIT(12)	/* bytes of any kind follow its strings */
 #define VHFS_OP_HOT		BIT(13)	/* may sleep, and mostly does not */
 #define VHFS_OP_ROOM		BIT(14)	/* may make what the guest is told of */
+#define VHFS_OP_CLOSES		BIT(15)	/* its node may be forgotten, or swapped */
 
 /**
  * struct vhfs_op - one line of the table of operations
@@ -154,7 +155,7 @@ struct vhfs_direct {
  * @hot: the latter; see vserve_req_hot()
  * @no_room: with VHFS_OP_ROOM: no more nodes may be live
  * @threadless: direct I/O that no thread waits for
- * @node: of in.nodeid
+ * @node: of in.nodeid; NULL with VHFS_OP_CLOSES if the guest has forgotten it
  * @reply: @reply_len: the fixed reply, or part of it
  * @body: @body_len: what follows it, allocated with kvmalloc()
  * @data_len: what was put into @dst directly, behind the header
@@ -336,6 +337,7 @@ struct vhfs_node {
 /*
  * struct vhfs_handle - an open file or directory
  * @node: whose file it is, or NULL if the guest had forgotten that when it was opened
+ * @node_id: by which the guest has opened it, and closes it
  * @refs: requests, and one while the guest has it open
  * @pos_lock: held by the request that reads a directory, which has one position
  * @claims: owners of POSIX locks that were taken by this handle; see lock.c
@@ -345,6 +347,7 @@ struct vhfs_handle {
 	u64 id;
 	struct vhfs_export *ex;
 	struct vhfs_node *node;
+	u64 node_id;
 	struct file *file;
 	refcount_t refs;
 	struct mutex pos_lock;		/* the position of a directory */
@@ -651,6 +654,7 @@ static inline bool vhfs_locks_to_search(const struct vhfs_req *req,
 }
 
 struct vhfs_handle *vhfs_handle_new(struct vhfs_req *req);
+void vhfs_handle_opens(struct vhfs_handle *handle, u64 id, struct dentry *dentry);
 int vhfs_handle_set(struct vhfs_req *req, struct vhfs_handle *handle,
 		    struct file *file);
 void vhfs_handle_drop(struct vhfs_handle *handle);

@@ -2,6 +2,9 @@
 /*
  * Handles: files and directories that the guest has open, by the number that it knows them by.  A
  * handle belongs to a node.  If a request names a handle and a node, both must have the same inode.
+ *
+ * A request that closes must name the node that the handle was opened by, even if the guest has
+ * forgotten that: a FORGET comes by another vring than the RELEASE before it, and may be faster.
  */
 #include <linux/file.h>
 #include <linux/slab.h>
@@ -93,6 +96,18 @@ struct vhfs_handle *vhfs_handle_new(struct vhfs_req *req)
 }
 
 /**
+ * vhfs_handle_opens - say whose file a handle will be
+ * @handle: from vhfs_handle_new()
+ * @id: the node's
+ * @dentry: of the file
+ */
+void vhfs_handle_opens(struct vhfs_handle *handle, u64 id, struct dentry *dentry)
+{
+	handle->node_id = id;
+	handle->node = vhfs_node_opened(handle->ex, id, dentry);
+}
+
+/**
  * vhfs_handle_drop - it was not needed
  * @handle: from vhfs_handle_new()
  */
@@ -152,6 +167,18 @@ drop:
 	return r;
 }
 
+static struct vhfs_handle *vhfs_handle_find(struct vhfs_export *ex, u64 id)
+{
+	struct vhfs_handle *handle;
+
+	rcu_read_lock();
+	handle = xa_load(&ex->table.handles, id);
+	if (handle && !refcount_inc_not_zero(&handle->refs))
+		handle = NULL;
+	rcu_read_unlock();
+	return handle;
+}
+
 /**
  * vhfs_handle_get - the open file a request means
  * @req: with its node
@@ -159,13 +186,8 @@ drop:
  */
 struct vhfs_handle *vhfs_handle_get(struct vhfs_req *req, u64 id)
 {
-	struct vhfs_handle *handle;
+	struct vhfs_handle *handle = vhfs_handle_find(req->ex, id);
 
-	rcu_read_lock();
-	handle = xa_load(&req->ex->table.handles, id);
-	if (handle && !refcount_inc_not_zero(&handle->refs))
-		handle = NULL;
-	rcu_read_unlock();
 	if (!handle)
 		return ERR_PTR(-EBADF);
 	/* The same inode in another mount is another node, with other rights, maybe. */
@@ -176,20 +198,34 @@ struct vhfs_handle *vhfs_handle_get(struct vhfs_req *req, u64 id)
 	return ERR_PTR(-EBADF);
 }
 
+/* It may be the end of an unlinked file. */
+static bool vhfs_close_is_long(const struct vhfs_req *req, const struct vhfs_handle *handle)
+{
+	const struct inode *inode = file_inode(handle->file);
+
+	return vhfs_locks_to_search(req, handle) ||
+	       (!inode->i_nlink && vhfs_too_big(req, inode));
+}
+
 /**
  * vhfs_handle_close - the guest closes a file
- * @req: with its node
+ * @req: maybe without its node
  * @id: from the guest
  */
 int vhfs_handle_close(struct vhfs_req *req, u64 id)
 {
-	struct vhfs_handle *handle = vhfs_handle_get(req, id);
+	struct vhfs_handle *handle = vhfs_handle_find(req->ex, id);
+	int r = 0;
 
-	if (IS_ERR(handle))
-		return PTR_ERR(handle);
-	if (vhfs_locks_to_search(req, handle)) {
-		vhfs_handle_put(handle, false);
-		return VHFS_PUNT;
+	if (!handle)
+		return -EBADF;
+	if (handle->node_id != req->in.nodeid)
+		r = -EBADF;
+	else if (vhfs_close_is_long(req, handle))
+		r = VHFS_PUNT;
+	if (r) {
+		vhfs_handle_put(handle, !req->hot);
+		return r;
 	}
 	/* Closing is what was asked for, so it is done here, hot or not. */
 	if (vhfs_handle_unlink(handle))
@@ -209,11 +245,7 @@ void vhfs_handles_clear(struct vhfs_export *ex)
 
 	xa_for_each(&ex->table.handles, id, handle) {
 		/* A RELEASE that began before may be faster, and free it. */
-		rcu_read_lock();
-		handle = xa_load(&ex->table.handles, id);
-		if (handle && !refcount_inc_not_zero(&handle->refs))
-			handle = NULL;
-		rcu_read_unlock();
+		handle = vhfs_handle_find(ex, id);
 		if (!handle)
 			continue;
 		if (vhfs_handle_unlink(handle))
