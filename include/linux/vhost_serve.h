@@ -383,6 +383,7 @@ struct vserve_calls {
  *	another ioctl's
  * @drained: nothing is in flight any more
  * @overdue: a stop has reached its limit already; under the device's mutex
+ * @goes_on: the drain is to end, because the stop is taken back
  *
  * Written by kicks: what comes after.
  */
@@ -427,6 +428,7 @@ struct vserve_vring {
 	bool stopping;
 	bool drained;
 	bool overdue;
+	bool goes_on;
 
 	atomic64_t kicks ____cacheline_aligned_in_smp;
 	wait_queue_head_t drain;

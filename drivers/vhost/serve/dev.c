@@ -232,6 +232,16 @@ static long vserve_stop(struct vserve_dev *dev, unsigned long index)
 	return vring ? vserve_vring_stop(vring) : 0;
 }
 
+static long vserve_go_on(struct vserve_dev *dev, unsigned long index)
+{
+	struct vserve_vring *vring;
+
+	if (index >= VHOST_SERVE_MAX_VRINGS)
+		return -ENOBUFS;
+	vring = vserve_vring_of(dev, index);
+	return vring ? vserve_vring_go_on(vring) : -EINVAL;
+}
+
 /*
  * Lets go of what belongs to the owner.  All vrings are stopped.  With @keep the device keeps what
  * it serves, for the next owner.
@@ -349,6 +359,8 @@ static long vserve_shared_ioctl(struct vserve_dev *dev, unsigned int cmd,
 		return vserve_start(dev, arg);
 	case VHOST_SERVE_STOP:
 		return vserve_stop(dev, arg);
+	case VHOST_SERVE_GO_ON:
+		return vserve_go_on(dev, arg);
 	case VHOST_SERVE_HAND_OVER:
 		return vserve_reset_owner(dev, true);
 	default:

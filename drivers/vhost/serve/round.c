@@ -525,7 +525,7 @@ static bool vserve_drain_some(struct vserve_vring *vring)
 #define DRAIN_PAUSE_MAX_US	10000U
 
 /**
- * vserve_drain - until nothing is in flight any more
+ * vserve_drain - until nothing is in flight any more, or vserve_vring_go_on() takes the stop back
  * @work: of the vring, which is stopping and has no poller
  */
 void vserve_drain(struct work_struct *work)
@@ -535,16 +535,19 @@ void vserve_drain(struct work_struct *work)
 	unsigned int pause_us = DRAIN_PAUSE_MIN_US;
 
 	kthread_use_mm(vring->mm);
-	while (!vserve_drain_some(vring)) {
+	while (!vserve_drain_some(vring) && !READ_ONCE(vring->goes_on)) {
 		/* Idle, because a backend that never answers is no hang of this worker's. */
 		if (READ_ONCE(vring->nr_polled)) {
 			usleep_idle_range(pause_us, 2 * pause_us);
 			pause_us = min(2 * pause_us, DRAIN_PAUSE_MAX_US);
 		} else {
-			wait_event_idle(vring->drain, !llist_empty(&vring->done));
+			wait_event_idle(vring->drain,
+					!llist_empty(&vring->done) || READ_ONCE(vring->goes_on));
 		}
 	}
 	kthread_unuse_mm(vring->mm);
+	if (READ_ONCE(vring->goes_on))
+		return;
 	/* Pairs with the acquire in vserve_is_drained(). */
 	smp_store_release(&vring->drained, true);
 	wake_up_all(&vring->drain);

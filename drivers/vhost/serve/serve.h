@@ -49,6 +49,7 @@ int vserve_vring_set(struct vserve_vring *vring, int poller_fd, u32 target,
 int vserve_vring_start(struct vserve_vring *vring);
 void vserve_vring_begin_stop(struct vserve_vring *vring);
 int vserve_vring_stop(struct vserve_vring *vring);
+int vserve_vring_go_on(struct vserve_vring *vring);
 bool vserve_vring_await(struct vserve_vring *vring);
 void vserve_vring_finish_stop(struct vserve_vring *vring);
 void vserve_vring_drop_poller(struct vserve_vring *vring);

@@ -295,6 +295,35 @@ int vserve_vring_stop(struct vserve_vring *vring)
 	return 0;
 }
 
+/**
+ * vserve_vring_go_on - take a stop back that has failed with -ETIMEDOUT
+ * @vring: the device's mutex is held, by its owner
+ *
+ * Requests that the backend has not answered are the poller's again, as if nothing had been.
+ */
+int vserve_vring_go_on(struct vserve_vring *vring)
+{
+	int r;
+
+	lockdep_assert_held(&vring->dev->vdev.mutex);
+	if (!vring->stopping)
+		return -EINVAL;
+	WRITE_ONCE(vring->goes_on, true);
+	wake_up_all(&vring->drain);
+	flush_work(&vring->stop_work);
+
+	mutex_lock(&vring->vq.mutex);
+	vring->goes_on = false;
+	vring->stopping = false;
+	vring->running = true;
+	vserve_publish(vring);
+	mutex_unlock(&vring->vq.mutex);
+	r = vserve_attach(vring);
+	if (r)
+		vserve_vring_begin_stop(vring);
+	return r;
+}
+
 /*
  * Does no task have the owner's memory any more?  Requests may still write to it, but then no task
  * can map something else in its place.

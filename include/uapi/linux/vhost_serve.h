@@ -101,5 +101,11 @@ struct vhost_serve_stats {
  * A device that cannot do this returns EOPNOTSUPP.
  */
 #define VHOST_SERVE_HAND_OVER	_IO(VHOST_SERVE_IOC, 0xB4)
+/*
+ * The argument is the index of a vring whose STOP (or GET_VRING_BASE, or what stops all) has failed
+ * with ETIMEDOUT or EINTR.  The vring is served again, and requests that were not answered stay in
+ * flight.  Fails with EINVAL if the vring does not stop.
+ */
+#define VHOST_SERVE_GO_ON	_IO(VHOST_SERVE_IOC, 0xB5)
 
 #endif /* _UAPI_LINUX_VHOST_SERVE_H */

@@ -12,6 +12,7 @@
 #include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <linux/fs.h>
 #include <linux/vhost.h>
 #include <linux/vhost_serve.h>
 
@@ -180,6 +181,86 @@ static void a_wait_for_a_lock_ends(void)
 	end(&s);
 }
 
+static void set_stop_timeout(const char *seconds)
+{
+	int fd = open("/sys/module/vhost_serve/parameters/stop_timeout", O_WRONLY | O_CLOEXEC);
+
+	EXPECT(fd >= 0);
+	EXPECT_EQ(write(fd, seconds, strlen(seconds)), (ssize_t)strlen(seconds));
+	close(fd);
+}
+
+static void until_in_flight(struct fs *f)
+{
+	struct vhost_serve_stats stats;
+
+	do {
+		stats = (struct vhost_serve_stats){ .size = sizeof(stats), .index = 1 };
+		EXPECT(!ioctl(f->fd, VHOST_SERVE_GET_STATS, &stats));
+	} while (!stats.inflight);
+}
+
+static void stop_takes_too_long(struct fs *f)
+{
+	until_in_flight(f);
+	set_stop_timeout("1");
+	EXPECT_EQ(ioctl(f->fd, VHOST_SERVE_STOP, 1L), -1);
+	EXPECT_EQ(errno, ETIMEDOUT);
+	set_stop_timeout("60");
+	EXPECT_EQ(ioctl(f->fd, VHOST_SERVE_START, 1L), -1);
+	EXPECT_EQ(errno, EBUSY);
+}
+
+/* The owner cannot hand over while a request hangs, and the guest must not wait for that, too. */
+static void a_stop_that_takes_too_long_is_taken_back(void)
+{
+	struct {
+		struct fuse_in_header ih;
+		struct fuse_mkdir_in arg;
+		char name[8];
+	} in = { .arg.mode = 0755, .name = "made" };
+	struct fs_raw raw = {
+		.in = &in, .in_len = sizeof(in.ih) + sizeof(in.arg) + 5, .queue = 1,
+		.out_room = sizeof(struct fuse_out_header) + sizeof(struct fuse_entry_out),
+	};
+	u16 base[FS_QUEUES];
+	unsigned int i;
+	struct fs f;
+	int dir;
+
+	fs_make_dir(&f, "ext4");
+	fs_open(&f, NULL);
+	dir = open(f.dir, O_RDONLY | O_CLOEXEC);
+	EXPECT(dir >= 0);
+	for (i = 0; i < 2; i++) {
+		in.name[0] = 'm' + i;
+		EXPECT_EQ(ioctl(f.fd, VHOST_SERVE_GO_ON, 1L), -1);
+		EXPECT_EQ(errno, EINVAL);
+		EXPECT(!ioctl(dir, FIFREEZE, 0));
+		fs_header(&f, &in.ih, FUSE_MKDIR, FUSE_ROOT_ID, raw.in_len - sizeof(in.ih));
+		fs_send(&f, 1, &raw);
+		stop_takes_too_long(&f);
+		/* The second time all requests are answered, but no stop has succeeded. */
+		if (i) {
+			EXPECT(!ioctl(dir, FITHAW, 0));
+			fs_wait(&f, 1, 1);
+		}
+		EXPECT(!ioctl(f.fd, VHOST_SERVE_GO_ON, 1L));
+		EXPECT_EQ(fs_getattr(&f, FUSE_ROOT_ID, NULL), 0);
+		if (!i) {
+			EXPECT(!fs_poll(&f, 1, 1));
+			EXPECT(!ioctl(dir, FITHAW, 0));
+			fs_wait(&f, 1, 1);
+		}
+		EXPECT_EQ(fs_answer(&f, 1), 0);
+	}
+	fs_hand_over(&f, base);
+	fs_take_over(&f, base);
+	EXPECT_EQ(fs_lookup(&f, FUSE_ROOT_ID, "nade", NULL), 0);
+	close(dir);
+	fs_close(&f);
+}
+
 static void try_to_take(struct session *s, const u16 *unused)
 {
 	EXPECT_EQ(ioctl(s->f.fd, VHOST_SET_OWNER), -1);
@@ -224,6 +305,8 @@ static const struct ktap_test tests[] = {
 	{ "the_same_process_goes_on_many_times", the_same_process_goes_on_many_times },
 	{ "a_request_offered_meanwhile_is_served", a_request_offered_meanwhile_is_served },
 	{ "a_wait_for_a_lock_ends", a_wait_for_a_lock_ends },
+	{ "a_stop_that_takes_too_long_is_taken_back",
+	  a_stop_that_takes_too_long_is_taken_back },
 	{ "only_the_owner_hands_over", only_the_owner_hands_over },
 	{ "without_a_next_owner_nothing_is_left", without_a_next_owner_nothing_is_left },
 };
