@@ -83,6 +83,7 @@ pub trait Vhost: Send {
     fn place_vring(&self, placement: &Placement) -> io::Result<()>;
     fn start(&self, index: u32) -> io::Result<()>;
     fn stop(&self, index: u32) -> io::Result<()>;
+    fn go_on(&self, index: u32) -> io::Result<()>;
     fn reset_owner(&self) -> io::Result<()>;
     fn hand_over(&self) -> io::Result<()>;
     fn descriptor(&self) -> RawFd;
@@ -265,6 +266,13 @@ impl Vhost for Node {
     fn stop(&self, index: u32) -> io::Result<()> {
         // SAFETY: the argument is a number, not an address.
         check(unsafe { ioctl_with_val(&self.file, uapi::nr::VHOST_SERVE_STOP(), u64::from(index)) })
+    }
+
+    fn go_on(&self, index: u32) -> io::Result<()> {
+        // SAFETY: the argument is a number, not an address.
+        check(unsafe {
+            ioctl_with_val(&self.file, uapi::nr::VHOST_SERVE_GO_ON(), u64::from(index))
+        })
     }
 
     fn reset_owner(&self) -> io::Result<()> {

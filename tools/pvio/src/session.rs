@@ -263,7 +263,7 @@ impl<S: Service> Session<S> {
             return Ok(None);
         };
         let connection = stream.as_raw_fd();
-        let left = self.stop_all().and_then(|()| self.leave(connection));
+        let left = self.stop_all(false).and_then(|()| self.leave(connection));
         if left.is_err() {
             self.settle()?;
         }
@@ -513,7 +513,9 @@ impl<S: Service> Session<S> {
         })
     }
 
-    fn stop_one(&mut self, index: u32) -> crate::Result<()> {
+    /// If the host does not answer, the vring goes on without `patience`, unless the module is
+    /// older than pvio.
+    fn stop_one(&mut self, index: u32, patience: bool) -> crate::Result<()> {
         if !self.vring(index)?.running {
             return Ok(());
         }
@@ -521,7 +523,7 @@ impl<S: Service> Session<S> {
             if e.raw_os_error() != Some(libc::ETIMEDOUT) {
                 return Err(e).context("cannot stop the vring");
             }
-            if !self.front_end_is_there() {
+            if !self.front_end_is_there() || (!patience && self.dev()?.go_on(index).is_ok()) {
                 return Err(e).context("the host does not answer requests of the guest");
             }
             say!(
@@ -535,8 +537,8 @@ impl<S: Service> Session<S> {
     }
 
     /// Stops all vrings, up to one that does not stop.
-    fn stop_all(&mut self) -> crate::Result<()> {
-        (0..self.vrings.len() as u32).try_for_each(|index| self.stop_one(index))
+    fn stop_all(&mut self, patience: bool) -> crate::Result<()> {
+        (0..self.vrings.len() as u32).try_for_each(|index| self.stop_one(index, patience))
     }
 
     /// Stops all of them at once, so that none goes on while another one waits.
@@ -693,7 +695,7 @@ impl<S: Service> VhostUserBackendReqHandlerMut for Session<S> {
         for (r, file) in ctx.iter().zip(files) {
             self.map(&mut memory, r, file)?;
         }
-        self.stop_all()?;
+        self.stop_all(true)?;
         self.give_table(&memory)?;
         self.memory = memory; // unmaps the old one, which the kernel has let go
         self.settle()?;
@@ -724,7 +726,7 @@ impl<S: Service> VhostUserBackendReqHandlerMut for Session<S> {
         if !flags.is_empty() {
             return Err(refuse("dirty logging was not offered").into());
         }
-        self.stop_one(index)?;
+        self.stop_one(index, true)?;
         self.vring(index)?.addr = Some(RingAddr {
             desc: descriptor,
             avail: available,
@@ -745,7 +747,7 @@ impl<S: Service> VhostUserBackendReqHandlerMut for Session<S> {
     }
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
-        self.stop_one(index)?;
+        self.stop_one(index, true)?;
         self.vring(index)?.kick = false;
         let dev = self.dev()?;
         let base = dev
@@ -797,7 +799,7 @@ impl<S: Service> VhostUserBackendReqHandlerMut for Session<S> {
     fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
         self.vring(index)?;
         if !enable {
-            self.stop_one(index)?;
+            self.stop_one(index, true)?;
         }
         self.vring(index)?.enabled = enable;
         Ok(self.settle()?)
@@ -851,7 +853,7 @@ impl<S: Service> VhostUserBackendReqHandlerMut for Session<S> {
     }
 
     fn remove_mem_region(&mut self, r: &VhostUserSingleMemoryRegion) -> Result<()> {
-        self.stop_all()?;
+        self.stop_all(true)?;
         let removed = self.memory.take(&region(r));
         if removed.is_none() {
             self.settle()?;

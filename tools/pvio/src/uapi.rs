@@ -281,6 +281,7 @@ pub mod nr {
     ioctl_io_nr!(VHOST_SERVE_STOP, IOC, 0xB2);
     ioctl_iowr_nr!(VHOST_SERVE_GET_STATS, IOC, 0xB3, ServeStats);
     ioctl_io_nr!(VHOST_SERVE_HAND_OVER, IOC, 0xB4);
+    ioctl_io_nr!(VHOST_SERVE_GO_ON, IOC, 0xB5);
     ioctl_iow_nr!(VHOST_FS_SET_EXPORT, IOC, 0xC0, FsExport);
     ioctl_iowr_nr!(VHOST_FS_GET_INFO, IOC, 0xC1, FsInfo);
 }

@@ -188,6 +188,38 @@ fn a_guest_goes_on_with_the_next_pvio() {
     std::mem::forget((ends, front));
 }
 
+/// A file system is frozen, say. Nothing but the guest would wait for it, so pvio must not.
+#[test]
+fn a_guest_that_waits_for_the_host_is_not_handed_over() {
+    let share = Share::new();
+    let (state, old) = (Arc::clone(&share.state), share.serve());
+    let (mem, kick) = (memfd(MEM), eventfd());
+    let front = Front::connect(&old, "share");
+    front.ask_u64(1);
+    front.negotiate();
+    front.give_memory(&mem);
+    front.start_ring(0, 0, &kick);
+    front.start_ring(2, 0, &kick);
+    front.ask_u64(1); // so that the message before was handled
+
+    let mut ends = old.lock().unwrap();
+    {
+        let mut state = state.lock().unwrap();
+        state.stops_fail_at = Some(2);
+        state.log.clear();
+    }
+    let why = ends.hand_over().unwrap_err().to_string();
+    assert!(why.contains("does not answer"), "{why}");
+    {
+        let mut state = state.lock().unwrap();
+        assert_eq!(state.log, ["stop 0", "no answer 2", "go on 2", "start 0"]);
+        assert!([0, 2].iter().all(|i| state.rings[i].running));
+        state.stops_fail_at = None;
+    }
+    assert!(ends.hand_over().unwrap().is_some());
+    std::mem::forget((ends, front));
+}
+
 /// The protocol has no order for the parts of a vring. QEMU sends the call descriptor first.
 #[test]
 fn a_guest_that_has_begun_goes_on_with_the_next_pvio() {

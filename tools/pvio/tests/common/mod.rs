@@ -65,6 +65,8 @@ pub struct State {
     pub hand_over_fails: bool,
     /// So often a stop gives up first, as the disk does not answer.
     pub stops_fail: u32,
+    /// Each stop of this vring does.
+    pub stops_fail_at: Option<u32>,
     /// The owner's reset waits until the resets of so many devices wait.
     pub company: Option<Arc<Company>>,
     pub log: Vec<String>,
@@ -245,8 +247,19 @@ impl Vhost for Fake {
             s.note(format!("no answer {index}"));
             return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
         }
+        if s.stops_fail_at == Some(index) {
+            s.note(format!("no answer {index}"));
+            return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
+        }
         s.ring(index).running = false;
         s.note(format!("stop {index}"));
+        Ok(())
+    }
+
+    fn go_on(&self, index: u32) -> io::Result<()> {
+        let mut s = self.state();
+        assert!(s.ring(index).running);
+        s.note(format!("go on {index}"));
         Ok(())
     }
 
