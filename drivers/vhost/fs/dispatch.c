@@ -145,7 +145,7 @@ static int vhfs_check_node(struct vhfs_req *req)
 	/* Automount points are directories without a lookup. */
 	if (req->op->flags & VHFS_OP_DIR && !d_can_lookup(req->node->dentry))
 		return -ENOTDIR;
-	return vhfs_node_check(req->node);
+	return vhfs_node_check(req, req->node);
 }
 
 /* The guest says that the caller may not keep set-id bits, see KILLPRIV_V2. */

@@ -71,6 +71,7 @@ struct vhfs_req;
 #define VHFS_HOT_WRITE		((u32)SZ_128K)	/* to copy */
 #define VHFS_HOT_DIRENTS	((u32)SZ_16K)	/* to gather */
 #define VHFS_HOT_SIZE		((loff_t)SZ_1M)	/* of a file, to free */
+#define VHFS_HOT_LEVELS		256U		/* of directories, to go up */
 
 /* Beside errors, which are negative, what an operation may return. */
 #define VHFS_PUNT	1	/* nothing was done, and a worker has to do it */
@@ -542,7 +543,7 @@ void vhfs_table_destroy(struct vhfs_export *ex);
 struct vhfs_node *vhfs_node_get(struct vhfs_export *ex, u64 id);
 void vhfs_node_put(struct vhfs_node *node, bool may_sleep);
 int vhfs_node_use(struct vhfs_req *req, struct vhfs_node *node);
-int vhfs_node_check(struct vhfs_node *node);
+int vhfs_node_check(const struct vhfs_req *req, struct vhfs_node *node);
 struct vhfs_node *vhfs_node_opened(struct vhfs_export *ex, u64 id, struct dentry *dentry);
 bool vhfs_node_hold(struct vhfs_node *node);
 int vhfs_node_hash(struct vhfs_table *table, struct vhfs_node *node);

@@ -126,17 +126,32 @@ struct vhfs_node *vhfs_node_get(struct vhfs_export *ex, u64 id)
 	return node;
 }
 
+/* A guest can make directories of any depth.  If one is moved meanwhile, any answer will do. */
+static bool vhfs_is_deep(const struct vhfs_node *node)
+{
+	const struct dentry *root = node->mount->mnt->mnt_root, *at = node->dentry;
+	unsigned int left = VHFS_HOT_LEVELS;
+
+	rcu_read_lock();
+	for (; left && at != root && !IS_ROOT(at); left--)
+		at = READ_ONCE(at->d_parent);
+	rcu_read_unlock();
+	return !left;
+}
+
 /**
  * vhfs_node_check - is a node beneath the root of the export?
+ * @req: that names it, and has done nothing yet
  * @node: held
  *
  * Nothing moves between directories without rename_lock, so a node that was seen
  * beneath the root at some state of that lock still is while the state is the same.
  * The root of a submount has to be there, too.
  *
- * Returns -ESTALE if it was moved away, or its mount was.
+ * Returns -ESTALE if it was moved away, or its mount was, and VHFS_PUNT in the poller's thread
+ * if it is a long way up: other guests wait for that thread.
  */
-int vhfs_node_check(struct vhfs_node *node)
+int vhfs_node_check(const struct vhfs_req *req, struct vhfs_node *node)
 {
 	unsigned int seq = read_seqbegin(&rename_lock);
 
@@ -144,6 +159,8 @@ int vhfs_node_check(struct vhfs_node *node)
 		return -ESTALE;
 	if (READ_ONCE(node->seq) == seq)
 		return 0;
+	if ((!req->may_sleep || req->hot) && vhfs_is_deep(node))
+		return VHFS_PUNT;
 	if (!is_subdir(node->dentry, node->mount->mnt->mnt_root))
 		return -ESTALE;
 	WRITE_ONCE(node->seq, seq);
@@ -162,7 +179,7 @@ int vhfs_node_use(struct vhfs_req *req, struct vhfs_node *node)
 {
 	int r = vhfs_is_live(node) ? 0 : vhfs_bring_back(req, node);
 
-	return r ?: vhfs_node_check(node);
+	return r ?: vhfs_node_check(req, node);
 }
 
 /**

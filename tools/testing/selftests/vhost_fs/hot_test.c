@@ -466,6 +466,38 @@ static void a_frozen_file_system_is_left_to_workers(void)
 	fs_close(&f);
 }
 
+#define DEEP	300	/* directories, of which a guest may make any number */
+
+/* A rename has each node looked at once: is it still beneath the directory? */
+static u64 punted_after_rename(struct fs *f, u64 node)
+{
+	u64 before = ring_stats(f, 1).punted;
+
+	EXPECT(!rename(fs_path(f, "one"), fs_path(f, "two")));
+	EXPECT(!rename(fs_path(f, "two"), fs_path(f, "one")));
+	EXPECT_EQ(fs_getattr(f, node, NULL), 0);
+	return ring_stats(f, 1).punted - before;
+}
+
+static void a_long_way_up_is_left_to_workers(void)
+{
+	u64 node = FUSE_ROOT_ID, first = 0;
+	struct fuse_entry_out e;
+	unsigned int i;
+	struct fs f;
+
+	hot_begin(&f, "tmpfs");
+	fs_host_write(&f, "one", "", 0);
+	for (i = 0; i < DEEP; i++) {
+		EXPECT_EQ(fs_mkdir(&f, node, "d", 0755, &e), 0);
+		node = e.nodeid;
+		first = first ?: node;
+	}
+	EXPECT_EQ(punted_after_rename(&f, first), 0);
+	EXPECT(punted_after_rename(&f, node));
+	fs_close(&f);
+}
+
 #define TEST(f) { .name = #f, .run = f, .limit = 600 }
 
 int main(int argc, char **argv)
@@ -481,6 +513,7 @@ int main(int argc, char **argv)
 		TEST(big_files_are_freed_by_workers),
 		TEST(what_takes_long_is_left_to_workers),
 		TEST(a_frozen_file_system_is_left_to_workers),
+		TEST(a_long_way_up_is_left_to_workers),
 	};
 
 	return ktap_main(argc, argv, tests, KTAP_COUNT(tests), hot_cleanup);
