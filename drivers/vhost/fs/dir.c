@@ -75,7 +75,10 @@ static bool vhfs_add_dirent(struct dir_context *ctx, const char *name, int len,
 	return true;
 }
 
-/* A file system may stop in the middle; it is at the end if there is no more. */
+/*
+ * A file system may stop in the middle; it is at the end if there is no more.  After an error the
+ * last entry, too, says where it ends: the guest goes on there and gets the error then.
+ */
 static int vhfs_gather_all(struct file *dir, struct vhfs_dirents *de)
 {
 	u32 before;
@@ -85,7 +88,7 @@ static int vhfs_gather_all(struct file *dir, struct vhfs_dirents *de)
 		before = de->used;
 		r = iterate_dir(dir, &de->ctx);
 		/* There, if no other entry was seen after it. */
-		if (!r && !de->full && de->last)
+		if (!de->full && de->last)
 			de->last->off = de->ctx.pos;
 	} while (!r && !de->full && de->used != before);
 	/* What was found before an error is told first. */

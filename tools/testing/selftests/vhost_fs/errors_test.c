@@ -12,6 +12,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <linux/fiemap.h>
 #include <linux/fs.h>
 
 #include "../vhost_blk/backend.h"
@@ -252,6 +253,100 @@ static void a_request_without_memory_fails(void)
 	fs_close(&f);
 }
 
+#define NAMES	100
+
+/* Where a block of a directory is on the disk, or 0 behind the last. */
+static u64 dir_block(struct fs *f, const char *name, unsigned int n)
+{
+	struct {
+		struct fiemap map;
+		struct fiemap_extent extent;
+	} get = { .map = { .fm_start = (u64)n * BLOCK, .fm_length = 1, .fm_extent_count = 1 } };
+	int fd = open(fs_path(f, name), O_RDONLY);
+
+	EXPECT(fd >= 0);
+	EXPECT(!ioctl(fd, FS_IOC_FIEMAP, &get));
+	close(fd);
+	return get.map.fm_mapped_extents ?
+		(get.extent.fe_physical + get.map.fm_start - get.extent.fe_logical) / BLOCK : 0;
+}
+
+static void drop_buffers(void)
+{
+	int fd = open("/dev/" DISK, O_RDONLY);
+
+	EXPECT(fd >= 0);
+	EXPECT(!ioctl(fd, BLKFLSBUF));
+	close(fd);
+}
+
+/* How a listing ends; how many names it has, each once. */
+static int list(struct fs *f, u64 dir, unsigned int *found)
+{
+	struct fuse_read_in in = { .size = 4096 };
+	bool seen[NAMES] = {};
+	struct fuse_dirent *d;
+	unsigned int i;
+	u32 at;
+	int r;
+
+	*found = 0;
+	EXPECT_EQ(fs_open_dir(f, dir, (u64 *)&in.fh), 0);
+	do {
+		r = fs_call(f, FUSE_READDIR, dir, &in, sizeof(in), in.size);
+		for (at = 0; !r && at < f->reply_len; at += FUSE_DIRENT_SIZE(d)) {
+			d = (void *)(f->reply + at);
+			in.offset = d->off;
+			if (d->name[0] == '.')
+				continue;
+			i = strtoul(d->name, NULL, 10);
+			EXPECT(i < NAMES && !seen[i]);
+			seen[i] = true;
+			++*found;
+		}
+	} while (!r && f->reply_len);
+	EXPECT_EQ(fs_release(f, dir, in.fh), 0);
+	return r;
+}
+
+/* The guest goes on behind the last name that it has. */
+static void a_directory_that_cannot_be_read_has_an_end(void)
+{
+	unsigned int i, found, parts = 0;
+	char name[240], range[64];
+	struct fs f;
+	u64 dir, block;
+
+	fs_make_dir(&f, "tmpfs");
+	make_disk(&f, "^has_journal");
+	EXPECT(!mkdir(fs_path(&f, "d"), 0755));
+	for (i = 0; i < NAMES; i++) {
+		/* The length leaves room for a zero behind it in a listing. */
+		snprintf(name, sizeof(name), "d/%0201u", i);
+		fs_host_write(&f, name, "", 0);
+	}
+	sync();
+	fs_open(&f, NULL);
+	dir = fs_node(&f, "d");
+	EXPECT_EQ(list(&f, dir, &found), 0);
+	EXPECT_EQ(found, NAMES);
+	/* The first has the index of the others. */
+	for (i = 1; (block = dir_block(&f, "d", i)); i++) {
+		snprintf(range, sizeof(range), "+%llu-%llu", block * SECTORS,
+			 (block + 1) * SECTORS - 1);
+		EXPECT_EQ(nullb_set(DISK, "badblocks", range), 0);
+		drop_buffers();
+		EXPECT_EQ(list(&f, dir, &found), -EIO);
+		parts += found > 0;
+		range[0] = '-';
+		EXPECT_EQ(nullb_set(DISK, "badblocks", range), 0);
+	}
+	EXPECT(parts > 1);
+	EXPECT_EQ(list(&f, dir, &found), 0);
+	EXPECT_EQ(found, NAMES);
+	fs_close(&f);
+}
+
 static void cleanup(void)
 {
 	faults_off();
@@ -304,6 +399,8 @@ static const struct ktap_test tests[] = {
 	{ "syncfs_tells_of_what_was_lost", syncfs_tells_of_what_was_lost },
 	{ "a_disk_that_cannot_be_read_is_no_stale_node",
 	  a_disk_that_cannot_be_read_is_no_stale_node },
+	{ "a_directory_that_cannot_be_read_has_an_end",
+	  a_directory_that_cannot_be_read_has_an_end },
 	{ "a_request_without_memory_fails", a_request_without_memory_fails },
 };
 
