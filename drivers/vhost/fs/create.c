@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Operations that make a name: MKNOD, MKDIR, SYMLINK, LINK, CREATE, TMPFILE.  All but
- * LINK run with the uid and gid of the guest's task, see cred.c.
+ * Operations that make a name: MKNOD, MKDIR, SYMLINK, LINK, CREATE, TMPFILE.  They run with the
+ * uid and gid of the guest's task, see cred.c.
  *
  * vhfs_make_begin() keeps the file system from being frozen, locks the directory, and looks the
  * name up.  Then the operation makes the name, and vhfs_make_end() undoes the first two.

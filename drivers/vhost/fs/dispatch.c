@@ -59,8 +59,7 @@ static const struct vhfs_op vhfs_ops[] = {
 	OP(MKDIR,	mkdir,	MAKES | ROOM, IN(mkdir), OUT(entry), .names = NAME1),
 	OP(SYMLINK,	symlink, MAKES | ROOM, 0, OUT(entry),
 	   .names = { VHFS_NAME_ONE, VHFS_NAME_TARGET }),
-	OP(LINK,	link,	HOT | CHANGES | DIR, IN(link), OUT(entry),
-	   .names = NAME1),
+	OP(LINK,	link,	MAKES, IN(link), OUT(entry), .names = NAME1),
 	OP(CREATE,	create,	MAKES | ROOM, IN(create), OPENED, .names = NAME1),
 	/* Linux has "/" as the name of a file that has none. */
 	OP(TMPFILE,	tmpfile, MAKES | ROOM, IN(create), OPENED,
@@ -68,7 +67,7 @@ static const struct vhfs_op vhfs_ops[] = {
 
 	OP(UNLINK,	unlink,	HOT | CHANGES | DIR, 0, 0, .names = NAME1),
 	OP(RMDIR,	rmdir,	HOT | CHANGES | DIR, 0, 0, .names = NAME1),
-	OP(RENAME,	rename,	HOT | CHANGES | DIR, IN(rename), 0, .names = NAME2),
+	OP(RENAME,	rename,	MAKES, IN(rename), 0, .names = NAME2),
 	OP(RENAME2,	rename2, MAKES, IN(rename2), 0, .names = NAME2),
 
 	OP(OPEN,	open,	HOT, IN(open), OUT(open)),
@@ -176,6 +175,34 @@ static bool vhfs_kills(const struct vhfs_req *req)
 	}
 }
 
+/* The request gives a file another name, and makes no file that the caller has to own. */
+static bool vhfs_makes_no_file(const struct vhfs_req *req)
+{
+	switch (req->in.opcode) {
+	case FUSE_LINK:
+	case FUSE_RENAME:
+		return true;
+	case FUSE_RENAME2:
+		return !(vhfs_args(req, struct fuse_rename2_in)->flags & RENAME_WHITEOUT);
+	default:
+		return false;
+	}
+}
+
+/*
+ * On an id-mapped mount the VFS makes a name only for ids that the mount maps.  It may map the
+ * caller's and not the opener's.  An opener that may not act as the caller acts as itself where no
+ * file is made.
+ */
+static const struct cred *vhfs_cred_maker(struct vhfs_req *req, bool kill)
+{
+	const struct cred *cred = vhfs_cred_caller(req, kill);
+
+	if (!IS_ERR(cred) || PTR_ERR(cred) == -ENOMEM || !vhfs_makes_no_file(req))
+		return cred;
+	return get_cred(vhfs_cred_base(req->ex->creds, kill));
+}
+
 /*
  * A caller that is not root makes files as on a local file system: without CAP_FSETID the
  * set-group-ID bit is cleared if the caller is not in the file's group.
@@ -185,7 +212,7 @@ static const struct cred *vhfs_cred_of(struct vhfs_req *req)
 	bool kills = vhfs_kills(req);
 
 	if (req->op->flags & VHFS_OP_AS_CALLER)
-		return vhfs_cred_caller(req, kills || req->in.uid);
+		return vhfs_cred_maker(req, kills || req->in.uid);
 	/* Whether the group bit goes depends on the caller's group. */
 	if (kills && req->in.opcode == FUSE_SETXATTR)
 		return vhfs_cred_caller(req, true);

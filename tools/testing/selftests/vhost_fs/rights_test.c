@@ -6,10 +6,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <linux/capability.h>
 #include <unistd.h>
@@ -452,6 +458,111 @@ static void to_squash_needs_capabilities(void)
 	EXPECT_EQ(try(self), 0);
 }
 
+/* The only id that the mount maps, as the file system has it, and as its users see it. */
+#define ON_DISK	5000
+#define SEEN	1000
+
+/* A user name space that maps it. */
+static int open_user_ns(void)
+{
+	char command[200], name[64];
+	int fds[2], ns;
+	pid_t pid;
+	char c;
+
+	EXPECT(!pipe(fds));
+	pid = fork();
+	if (!pid) {
+		if (!unshare(CLONE_NEWUSER) && write(fds[1], "", 1) == 1)
+			pause();
+		_exit(1);
+	}
+	close(fds[1]);
+	EXPECT(read(fds[0], &c, 1) == 1);
+	snprintf(command, sizeof(command),
+		 "cd /proc/%d && echo %d %d 1 >uid_map && echo %d %d 1 >gid_map", pid, ON_DISK,
+		 SEEN, ON_DISK, SEEN);
+	EXPECT(!system(command));
+	snprintf(name, sizeof(name), "/proc/%d/ns/user", pid);
+	ns = open(name, O_RDONLY | O_CLOEXEC);
+	EXPECT(ns >= 0);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	return ns;
+}
+
+/* An id-mapped mount on f->dir; returns the directory beneath, where ids are as on the disk. */
+static int map_ids(struct fs *f)
+{
+	struct mount_attr attr = { .attr_set = MOUNT_ATTR_IDMAP, .userns_fd = open_user_ns() };
+	int below = open(f->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int tree = open_tree(AT_FDCWD, f->dir, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+
+	EXPECT(below >= 0 && tree >= 0);
+	EXPECT(!mount_setattr(tree, "", AT_EMPTY_PATH, &attr, sizeof(attr)));
+	EXPECT(!move_mount(tree, "", AT_FDCWD, f->dir, MOVE_MOUNT_F_EMPTY_PATH));
+	close(tree);
+	return below;
+}
+
+/* A directory of one user's, which has a file, on a mount that maps no other user. */
+static int begin_mapped(struct fs *f)
+{
+	int below;
+
+	fs_make_dir(f, "tmpfs");
+	fs_host_write(f, "one", "x", 1);
+	EXPECT(!chown(f->dir, ON_DISK, ON_DISK));
+	EXPECT(!chown(fs_path(f, "one"), ON_DISK, ON_DISK));
+	below = map_ids(f);
+	fs_open(f, NULL);
+	f->uid = SEEN;
+	f->gid = SEEN;
+	return below;
+}
+
+static void names_are_made_for_whom_the_mount_maps(void)
+{
+	struct fuse_rename_in old = { .newdir = ROOT };
+	struct stat st;
+	struct fs f;
+	int below;
+
+	below = begin_mapped(&f);
+	EXPECT_EQ(host_stat(&f, "one").st_uid, SEEN);
+	EXPECT_EQ(fs_create(&f, ROOT, "new", O_RDWR, 0600, NULL, NULL), 0);
+	EXPECT_EQ(fs_call_name(&f, FUSE_RENAME, ROOT, &old, sizeof(old), "new", "moved", 0), 0);
+	EXPECT_EQ(link_it(&f, fs_node(&f, "moved"), ROOT, "linked"), 0);
+	EXPECT_EQ(fs_rename(&f, ROOT, "linked", ROOT, "again", RENAME_NOREPLACE), 0);
+	EXPECT(!fstatat(below, "again", &st, 0));
+	EXPECT(st.st_uid == ON_DISK && st.st_nlink == 2);
+	/* Those that it does not map make none. */
+	f.uid = 0;
+	EXPECT_EQ(fs_call_name(&f, FUSE_RENAME, ROOT, &old, sizeof(old), "again", "x", 0),
+		  -EOVERFLOW);
+	fs_close(&f);
+}
+
+/* It makes nothing for others, and may move what they have. */
+static void an_opener_that_cannot_be_the_caller_moves_names(void)
+{
+	struct fuse_rename_in old = { .newdir = ROOT };
+	struct fs f;
+
+	fs_make_dir(&f, "tmpfs");
+	fs_host_write(&f, "one", "x", 1);
+	drop_cap(CAP_SETUID);
+	fs_open(&f, NULL);
+	f.uid = 1000;
+	EXPECT_EQ(fs_mkdir(&f, ROOT, "d", 0755, NULL), -EPERM);
+	EXPECT_EQ(fs_call_name(&f, FUSE_RENAME, ROOT, &old, sizeof(old), "one", "two", 0), 0);
+	EXPECT_EQ(link_it(&f, fs_node(&f, "two"), ROOT, "three"), 0);
+	EXPECT_EQ(fs_rename(&f, ROOT, "three", ROOT, "four", RENAME_NOREPLACE), 0);
+	EXPECT_EQ(fs_rename(&f, ROOT, "four", ROOT, "five", RENAME_WHITEOUT), -EPERM);
+	EXPECT(fs_host_there(&f, "four") && host_stat(&f, "two").st_nlink == 2);
+	fs_close(&f);
+}
+
 static const struct ktap_test tests[] = {
 	{ "what_is_made_belongs_to_the_caller",
 	  what_is_made_belongs_to_the_caller },
@@ -471,6 +582,9 @@ static const struct ktap_test tests[] = {
 	{ "exports_that_make_no_sense_are_refused",
 	  exports_that_make_no_sense_are_refused },
 	{ "to_squash_needs_capabilities", to_squash_needs_capabilities },
+	{ "names_are_made_for_whom_the_mount_maps", names_are_made_for_whom_the_mount_maps },
+	{ "an_opener_that_cannot_be_the_caller_moves_names",
+	  an_opener_that_cannot_be_the_caller_moves_names },
 };
 
 int main(int argc, char **argv)
