@@ -154,6 +154,40 @@ int vhfs_removexattr(struct vhfs_req *req)
 	return r;
 }
 
+/*
+ * The id of an entry as the guest says it.  posix_acl_to_xattr() knows nothing of the mount's id
+ * mapping.  An id without a mapping is nobody's, as with the owner of a file.
+ */
+static u32 vhfs_acl_id(const struct vhfs_req *req, const struct posix_acl_entry *entry)
+{
+	struct user_namespace *fs_ns = i_user_ns(vhfs_inode(req));
+	struct mnt_idmap *idmap = vhfs_idmap(req);
+	vfsuid_t uid;
+	vfsgid_t gid;
+
+	switch (entry->e_tag) {
+	case ACL_USER:
+		uid = make_vfsuid(idmap, fs_ns, entry->e_uid);
+		return from_kuid_munged(req->ex->user_ns, vfsuid_into_kuid(uid));
+	case ACL_GROUP:
+		gid = make_vfsgid(idmap, fs_ns, entry->e_gid);
+		return from_kgid_munged(req->ex->user_ns, vfsgid_into_kgid(gid));
+	default:
+		return ACL_UNDEFINED_ID;
+	}
+}
+
+/* @acl is the inode's own, which must not change. */
+static void vhfs_map_acl(const struct vhfs_req *req, const struct posix_acl *acl,
+			 struct posix_acl_xattr_header *value)
+{
+	struct posix_acl_xattr_entry *entries = (void *)(value + 1);
+	unsigned int i;
+
+	for (i = 0; i < acl->a_count; i++)
+		entries[i].e_id = cpu_to_le32(vhfs_acl_id(req, &acl->a_entries[i]));
+}
+
 static ssize_t vhfs_get_acl(struct vhfs_req *req, void *value, size_t size)
 {
 	struct posix_acl *acl;
@@ -167,6 +201,8 @@ static ssize_t vhfs_get_acl(struct vhfs_req *req, void *value, size_t size)
 	if (!acl)
 		return -ENODATA;
 	r = posix_acl_to_xattr(req->ex->user_ns, acl, value, size);
+	if (value && r > 0)
+		vhfs_map_acl(req, acl, value);
 	posix_acl_release(acl);
 	return r;
 }

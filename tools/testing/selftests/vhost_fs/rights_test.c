@@ -543,6 +543,56 @@ static void names_are_made_for_whom_the_mount_maps(void)
 	fs_close(&f);
 }
 
+/* An ACL with entries for one user and one group. */
+static void fill_acl(u8 acl[52], u32 uid, u32 gid)
+{
+	static const u8 form[52] = {
+		2, 0, 0, 0,
+		1, 0, 6, 0, 0xff, 0xff, 0xff, 0xff,
+		2, 0, 4, 0, 0, 0, 0, 0,
+		4, 0, 4, 0, 0xff, 0xff, 0xff, 0xff,
+		8, 0, 4, 0, 0, 0, 0, 0,
+		0x10, 0, 4, 0, 0xff, 0xff, 0xff, 0xff,
+		0x20, 0, 0, 0, 0xff, 0xff, 0xff, 0xff,
+	};
+
+	memcpy(acl, form, sizeof(form));
+	memcpy(acl + 16, &uid, 4);
+	memcpy(acl + 32, &gid, 4);
+}
+
+static void ids_in_acls_are_mapped_as_owners_are(void)
+{
+	static const char *const name = "system.posix_acl_access";
+	u8 acl[52], want[52], have[128];
+	struct vhost_fs_info info;
+	struct fs f;
+	int fd;
+	u64 node;
+
+	fd = openat(begin_mapped(&f), "one", O_RDWR | O_CLOEXEC);
+	EXPECT(fd >= 0);
+	fs_info(&f, &info);
+	if (!(info.fuse_flags & FUSE_POSIX_ACL))
+		ktap_skip("no ACLs on tmpfs");
+	node = fs_node(&f, "one");
+	fill_acl(acl, SEEN, SEEN);
+	EXPECT_EQ(fs_setxattr(&f, node, name, acl, sizeof(acl)), 0);
+	fill_acl(want, ON_DISK, ON_DISK);
+	EXPECT_EQ(fgetxattr(fd, name, have, sizeof(have)), sizeof(want));
+	EXPECT(!memcmp(have, want, sizeof(want)));
+	EXPECT_EQ(fs_getxattr(&f, node, name, NULL, 0), sizeof(acl));
+	EXPECT_EQ(fs_getxattr(&f, node, name, have, sizeof(have)), sizeof(acl));
+	EXPECT(!memcmp(have, acl, sizeof(acl)));
+	/* The mount does not map them: they are the owner nobody, as in stat(2). */
+	EXPECT(!fsetxattr(fd, name, acl, sizeof(acl), 0));
+	fill_acl(want, 65534, 65534);
+	EXPECT_EQ(fs_getxattr(&f, node, name, have, sizeof(have)), sizeof(want));
+	EXPECT(!memcmp(have, want, sizeof(want)));
+	EXPECT_EQ(fs_setxattr(&f, node, name, want, sizeof(want)), -EINVAL);
+	fs_close(&f);
+}
+
 /* It makes nothing for others, and may move what they have. */
 static void an_opener_that_cannot_be_the_caller_moves_names(void)
 {
@@ -583,6 +633,7 @@ static const struct ktap_test tests[] = {
 	  exports_that_make_no_sense_are_refused },
 	{ "to_squash_needs_capabilities", to_squash_needs_capabilities },
 	{ "names_are_made_for_whom_the_mount_maps", names_are_made_for_whom_the_mount_maps },
+	{ "ids_in_acls_are_mapped_as_owners_are", ids_in_acls_are_mapped_as_owners_are },
 	{ "an_opener_that_cannot_be_the_caller_moves_names",
 	  an_opener_that_cannot_be_the_caller_moves_names },
 };
