@@ -196,6 +196,12 @@ static ssize_t vhfs_get_acl(struct vhfs_req *req, void *value, size_t size)
 	if (!vhfs_has_acls(req))
 		return -EOPNOTSUPP;
 	acl = vfs_get_acl(vhfs_idmap(req), vhfs_dentry(req), req->names[0]);
+	/*
+	 * The session has ACLs, and this file system has none.  Linux would refuse each access that
+	 * needs one with the same error.
+	 */
+	if (acl == ERR_PTR(-EOPNOTSUPP))
+		return -ENODATA;
 	if (IS_ERR(acl))
 		return PTR_ERR(acl);
 	if (!acl)

@@ -190,6 +190,29 @@ static void a_listing_enters_submounts(void)
 	end(&f);
 }
 
+/* A guest takes EOPNOTSUPP for the answer to the access that it wants to check. */
+static void a_submount_without_acls_has_empty_ones(void)
+{
+	static const char *const acl = "system.posix_acl_access";
+	struct vhost_fs_info info;
+	char buf[64] = "\2\0\0";
+	struct fs f;
+	u64 node;
+
+	begin(&f);
+	host_dir(&f, "sub");
+	EXPECT(!mount("t", fs_path(&f, "sub"), "ramfs", 0, NULL));
+	fs_host_write(&f, "sub/one", "hello", 5);
+	fs_open(&f, &with_submounts);
+	fs_info(&f, &info);
+	if (!(info.fuse_flags & FUSE_POSIX_ACL))
+		ktap_skip("no ACLs on tmpfs");
+	node = fs_node(&f, "sub/one");
+	EXPECT_EQ(fs_getxattr(&f, node, acl, buf, sizeof(buf)), -ENODATA);
+	EXPECT_EQ(fs_setxattr(&f, node, acl, buf, 4), -EOPNOTSUPP);
+	end(&f);
+}
+
 static void mounts_come_later_and_in_stacks(void)
 {
 	struct fuse_entry_out e;
@@ -510,6 +533,7 @@ static const struct ktap_test tests[] = {
 	{ "a_guest_that_does_not_know_the_mark_gets_none",
 	  a_guest_that_does_not_know_the_mark_gets_none },
 	{ "a_listing_enters_submounts", a_listing_enters_submounts },
+	{ "a_submount_without_acls_has_empty_ones", a_submount_without_acls_has_empty_ones },
 	{ "mounts_come_later_and_in_stacks", mounts_come_later_and_in_stacks },
 	{ "nothing_moves_from_mount_to_mount", nothing_moves_from_mount_to_mount },
 	{ "a_bind_mount_of_the_same_is_another_mount",
