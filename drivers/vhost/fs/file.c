@@ -210,8 +210,7 @@ int vhfs_flush(struct vhfs_req *req)
 {
 	const struct fuse_flush_in *arg = vhfs_args(req, struct fuse_flush_in);
 	struct vhfs_handle *handle = vhfs_handle_get(req, arg->fh);
-	struct file *file;
-	int r = 0;
+	int r;
 
 	if (IS_ERR(handle))
 		return PTR_ERR(handle);
@@ -219,10 +218,7 @@ int vhfs_flush(struct vhfs_req *req)
 		vhfs_handle_put(handle, false);
 		return VHFS_PUNT;
 	}
-	file = handle->file;
-	if (file->f_op->flush)
-		r = file->f_op->flush(file, NULL);
-	vhfs_unlock_owner(handle, arg->lock_owner);
+	r = vhfs_flush_owner(handle, arg->lock_owner);
 	vhfs_handle_put(handle, !req->hot);
 	return r;
 }

@@ -746,7 +746,7 @@ struct vhfs_locks *vhfs_locks_open(struct vhfs_export *ex);
 void vhfs_locks_close(struct vhfs_locks *locks);
 unsigned int vhfs_locks_used(struct vhfs_locks *locks);
 void vhfs_locks_cancel(struct vhfs_locks *locks, const void *ring);
-void vhfs_unlock_owner(struct vhfs_handle *handle, u64 owner);
+int vhfs_flush_owner(struct vhfs_handle *handle, u64 id);
 void vhfs_unlock_all(struct vhfs_handle *handle);
 void vhfs_flock_freed(struct vhfs_export *ex, const struct inode *inode);
 int vhfs_getlk(struct vhfs_req *req);

@@ -269,20 +269,47 @@ static void vhfs_drop_claim(struct vhfs_claim *claim)
 	kfree(claim);
 }
 
+/*
+ * As close(2) does it.  FUSE notes no POSIX locks in the inode: its server drops them when flush()
+ * names the owner, by the pointer that the lock had.
+ */
+static int vhfs_close_as(struct file *file, struct vhfs_owner *owner)
+{
+	int r = 0;
+
+	if (file->f_op->flush)
+		r = file->f_op->flush(file, owner);
+	if (owner)
+		locks_remove_posix(file, owner);
+	return r;
+}
+
+/* Only a file system with locks of its own has to hear of it. */
+static void vhfs_unlock(struct file *file, struct vhfs_owner *owner)
+{
+	if (file->f_op->lock)
+		vhfs_close_as(file, owner);
+	else
+		locks_remove_posix(file, owner);
+}
+
 /**
- * vhfs_unlock_owner - an owner closes a file
+ * vhfs_flush_owner - an owner closes a file
  * @handle: of the file; all of the owner's locks on the inode go
  * @id: the guest's number of the owner
+ *
+ * Return: an error of the file system, which may have data to write.
  */
-void vhfs_unlock_owner(struct vhfs_handle *handle, u64 id)
+int vhfs_flush_owner(struct vhfs_handle *handle, u64 id)
 {
 	struct vhfs_owner *owner = vhfs_owner_find(handle->ex->locks, id);
+	int r = vhfs_close_as(handle->file, owner);
 
-	if (!owner)
-		return;
-	locks_remove_posix(handle->file, owner);
-	vhfs_drop_claim(vhfs_take_claim(handle, owner));
-	vhfs_owner_put(owner);
+	if (owner) {
+		vhfs_drop_claim(vhfs_take_claim(handle, owner));
+		vhfs_owner_put(owner);
+	}
+	return r;
 }
 
 /**
@@ -294,7 +321,7 @@ void vhfs_unlock_all(struct vhfs_handle *handle)
 	struct vhfs_claim *claim;
 
 	while ((claim = vhfs_take_claim(handle, NULL))) {
-		locks_remove_posix(handle->file, claim->owner);
+		vhfs_unlock(handle->file, claim->owner);
 		vhfs_drop_claim(claim);
 	}
 }
@@ -461,7 +488,7 @@ static int vhfs_try_lock(struct vhfs_handle *handle, struct file_lock *fl)
 	 */
 	r = vhfs_claim(handle, fl->c.flc_owner);
 	if (r)
-		locks_remove_posix(handle->file, fl->c.flc_owner);
+		vhfs_unlock(handle->file, fl->c.flc_owner);
 	return r;
 }
 

@@ -15,6 +15,7 @@
 #include <linux/vhost_serve.h>
 
 #include "fsrig.h"
+#include "hostfuse.h"
 
 #define QUEUE	2
 
@@ -266,6 +267,41 @@ static void flush_and_release_take_locks_away(void)
 	fs_close(&l.f);
 }
 
+/* FUSE's server has such locks, and the kernel knows of none. */
+static void locks_of_a_fuse_server_go_with_their_owner(void)
+{
+	struct hostfuse *server;
+	struct fuse_flush_in flush = {};
+	struct locked l;
+
+	fs_make_dir(&l.f, "tmpfs");
+	server = hostfuse_mount(&l.f);
+	fs_open(&l.f, NULL);
+	l.node = fs_node(&l.f, "one");
+	EXPECT_EQ(fs_open_node(&l.f, l.node, O_RDWR, &l.fh[0]), 0);
+	EXPECT_EQ(fs_open_node(&l.f, l.node, O_RDWR, &l.fh[1]), 0);
+	EXPECT_EQ(setlk(&l, 0, F_WRLCK, 0, 9), 0);
+	EXPECT(server->holder);
+	/* Another owner's close */
+	flush.fh = l.fh[0];
+	flush.lock_owner = 4711;
+	EXPECT_EQ(fs_call(&l.f, FUSE_FLUSH, l.node, &flush, sizeof(flush), 0), 0);
+	EXPECT(server->holder);
+	flush.fh = l.fh[1];
+	flush.lock_owner = lock_arg(&l, 0, F_WRLCK, 0, 9, 0).owner;
+	EXPECT_EQ(fs_call(&l.f, FUSE_FLUSH, l.node, &flush, sizeof(flush), 0), 0);
+	EXPECT(!server->holder);
+	/* Without a FLUSH */
+	EXPECT_EQ(setlk(&l, 0, F_WRLCK, 0, 9), 0);
+	EXPECT(server->holder);
+	EXPECT_EQ(fs_release(&l.f, l.node, l.fh[0]), 0);
+	EXPECT(!server->holder);
+	EXPECT_EQ(setlk(&l, 1, F_WRLCK, 0, 9), 0);
+	EXPECT(server->holder);
+	fs_close(&l.f);
+	EXPECT(!server->holder);
+}
+
 static void the_end_takes_locks_away(void)
 {
 	struct locked l;
@@ -363,6 +399,8 @@ static const struct ktap_test tests[] = {
 	{ "circles_are_found", circles_are_found },
 	{ "flush_and_release_take_locks_away",
 	  flush_and_release_take_locks_away },
+	{ "locks_of_a_fuse_server_go_with_their_owner",
+	  locks_of_a_fuse_server_go_with_their_owner },
 	{ "the_end_takes_locks_away", the_end_takes_locks_away },
 	{ "a_session_that_ends_ends_waiting", a_session_that_ends_ends_waiting },
 	{ "the_ranges_of_an_export_are_bounded", the_ranges_of_an_export_are_bounded },
