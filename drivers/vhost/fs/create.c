@@ -283,7 +283,7 @@ static int vhfs_open_place(struct vhfs_req *req, struct vhfs_handle *handle,
 		vhfs_handle_drop(handle);
 		return r;
 	}
-	vhfs_handle_opens(handle, entry->nodeid, at->dentry);
+	vhfs_handle_opens(handle, entry->nodeid, at->dentry, arg->flags);
 	r = vhfs_open_node(req, handle, &path, arg->flags, made,
 			   (void *)(entry + 1));
 	if (r) {
@@ -397,7 +397,8 @@ static int vhfs_answer_tmpfile(struct vhfs_req *req, struct file *file,
 		vhfs_handle_drop(handle);
 		return r;
 	}
-	vhfs_handle_opens(handle, entry->nodeid, at.dentry);
+	vhfs_handle_opens(handle, entry->nodeid, at.dentry,
+			  vhfs_args(req, struct fuse_create_in)->flags);
 	r = vhfs_handle_set(req, handle, file);
 	if (r) {
 		vhfs_node_unknow(req, entry->nodeid);

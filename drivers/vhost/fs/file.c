@@ -4,7 +4,10 @@
  * COPY_FILE_RANGE.  READ and WRITE are in io.c.
  *
  * The host's file is open without O_APPEND and O_DIRECT, because a guest can change these flags
- * while it has the file open.  Each READ and WRITE carries the flags that hold for it.
+ * while it has the file open.  Each READ and WRITE carries the flags that hold for it.  The file is
+ * open without O_DSYNC and O_SYNC, too, because a guest writes its page cache back by any handle,
+ * and these pages need not be synced.  A WRITE that has to be synced says so.  FALLOCATE and
+ * COPY_FILE_RANGE cannot, so the handle remembers the flags (vhfs_sync_range()).
  */
 #include <linux/file.h>
 #include <linux/filelock.h>
@@ -183,7 +186,7 @@ int vhfs_open(struct vhfs_req *req)
 	handle = vhfs_handle_new(req);
 	if (IS_ERR(handle))
 		return PTR_ERR(handle);
-	vhfs_handle_opens(handle, req->node->id, path.dentry);
+	vhfs_handle_opens(handle, req->node->id, path.dentry, flags);
 	return vhfs_open_node(req, handle, &path, flags, false, out);
 }
 
@@ -196,7 +199,7 @@ int vhfs_opendir(struct vhfs_req *req)
 
 	if (IS_ERR(handle))
 		return PTR_ERR(handle);
-	vhfs_handle_opens(handle, req->node->id, path.dentry);
+	vhfs_handle_opens(handle, req->node->id, path.dentry, flags);
 	return vhfs_open_node(req, handle, &path, flags, false, out);
 }
 
@@ -236,6 +239,14 @@ int vhfs_fsync(struct vhfs_req *req)
 	return r;
 }
 
+/* FALLOCATE or COPY_FILE_RANGE has changed the range, and the descriptor may be O_DSYNC. */
+static int vhfs_sync_range(const struct vhfs_handle *handle, loff_t start, loff_t len)
+{
+	if (!handle->sync || !len)
+		return 0;
+	return vfs_fsync_range(handle->file, start, start + len - 1, !(handle->sync & __O_SYNC));
+}
+
 int vhfs_fallocate(struct vhfs_req *req)
 {
 	const struct fuse_fallocate_in *arg =
@@ -249,6 +260,8 @@ int vhfs_fallocate(struct vhfs_req *req)
 	if (IS_ERR(handle))
 		return PTR_ERR(handle);
 	r = vfs_fallocate(handle->file, arg->mode, arg->offset, arg->length);
+	if (!r)
+		r = vhfs_sync_range(handle, arg->offset, arg->length);
 	vhfs_handle_put(handle, true);
 	return r;
 }
@@ -279,6 +292,23 @@ int vhfs_lseek(struct vhfs_req *req)
 		return r;
 	vhfs_reply(req, struct fuse_lseek_out)->offset = r;
 	return 0;
+}
+
+static ssize_t vhfs_copy(struct vhfs_handle *from, struct vhfs_handle *to,
+			 const struct fuse_copy_file_range_in *arg)
+{
+	ssize_t r;
+	int sync;
+
+	/* vfs_copy_file_range() asks the descriptor alone, and ours have no O_APPEND. */
+	if (IS_APPEND(file_inode(to->file)))
+		return -EPERM;
+	r = vfs_copy_file_range(from->file, arg->off_in, to->file, arg->off_out,
+				min_t(u64, arg->len, COPY_MAX), 0);
+	if (r <= 0)
+		return r;
+	sync = vhfs_sync_range(to, arg->off_out, r);
+	return sync ?: r;
 }
 
 static struct vhfs_handle *
@@ -321,10 +351,7 @@ int vhfs_copy_file_range(struct vhfs_req *req)
 	r = PTR_ERR_OR_ZERO(to);
 	if (r)
 		goto put;
-	/* vfs_copy_file_range() asks the descriptor alone, and ours have no O_APPEND. */
-	r = IS_APPEND(file_inode(to->file)) ? -EPERM :
-	    vfs_copy_file_range(from->file, arg->off_in, to->file, arg->off_out,
-				min_t(u64, arg->len, COPY_MAX), 0);
+	r = vhfs_copy(from, to, arg);
 	vhfs_handle_put(to, true);
 put:
 	vhfs_handle_put(from, true);

@@ -343,6 +343,7 @@ struct vhfs_node {
  * @pos_lock: held by the request that reads a directory, which has one position
  * @claims: owners of POSIX locks that were taken by this handle; see lock.c
  * @flocked: a flock lock may be held by it
+ * @sync: O_DSYNC and __O_SYNC of the guest's descriptor, which stay as they are
  */
 struct vhfs_handle {
 	u64 id;
@@ -355,6 +356,7 @@ struct vhfs_handle {
 	spinlock_t claim_lock;		/* claims */
 	struct list_head claims;
 	bool flocked;
+	u32 sync;
 	struct llist_node reap;
 	struct rcu_head rcu;
 };
@@ -655,7 +657,7 @@ static inline bool vhfs_locks_to_search(const struct vhfs_req *req,
 }
 
 struct vhfs_handle *vhfs_handle_new(struct vhfs_req *req);
-void vhfs_handle_opens(struct vhfs_handle *handle, u64 id, struct dentry *dentry);
+void vhfs_handle_opens(struct vhfs_handle *handle, u64 id, struct dentry *dentry, u32 flags);
 int vhfs_handle_set(struct vhfs_req *req, struct vhfs_handle *handle,
 		    struct file *file);
 void vhfs_handle_drop(struct vhfs_handle *handle);

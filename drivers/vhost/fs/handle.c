@@ -100,9 +100,11 @@ struct vhfs_handle *vhfs_handle_new(struct vhfs_req *req)
  * @handle: from vhfs_handle_new()
  * @id: the node's
  * @dentry: of the file
+ * @flags: with which the guest opens it
  */
-void vhfs_handle_opens(struct vhfs_handle *handle, u64 id, struct dentry *dentry)
+void vhfs_handle_opens(struct vhfs_handle *handle, u64 id, struct dentry *dentry, u32 flags)
 {
+	handle->sync = flags & (O_DSYNC | __O_SYNC);
 	handle->node_id = id;
 	handle->node = vhfs_node_opened(handle->ex, id, dentry);
 }

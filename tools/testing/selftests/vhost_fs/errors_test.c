@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Errors of the file system and of its disk reach the guest.  Where the guest looks only at the
- * error of an answer, a part of the data is not reported as success.
+ * error of an answer, a part of the data is not reported as success.  What is said to be on the
+ * disk is there.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,12 +31,17 @@
 static u8 data[1 << 20];
 
 /* The exported directory is on a disk whose blocks can be made bad. */
-static void make_disk(struct fs *f, const char *features)
+static void make_disk_with(struct fs *f, unsigned int cache_mb, const char *features)
 {
-	const char *disk = nullb_create(&(struct nullb){ .name = DISK });
+	const char *disk = nullb_create(&(struct nullb){ .name = DISK, .cache_mb = cache_mb });
 
 	EXPECT(!run_command("mkfs.ext4 -q -b %u -O %s %s", BLOCK, features, disk));
 	EXPECT(!mount(disk, f->dir, "ext4", 0, NULL));
+}
+
+static void make_disk(struct fs *f, const char *features)
+{
+	make_disk_with(f, 0, features);
 }
 
 static void begin_on_disk(struct fs *f)
@@ -253,6 +259,56 @@ static void a_request_without_memory_fails(void)
 	fs_close(&f);
 }
 
+/* How often the disk was told to write its cache. */
+static unsigned long flushes(void)
+{
+	FILE *stats = fopen("/sys/block/" DISK "/stat", "r");
+	unsigned long n = 0;
+	unsigned int i;
+
+	EXPECT(stats);
+	for (i = 0; i < 16; i++)
+		EXPECT_EQ(fscanf(stats, "%lu", &n), 1);
+	fclose(stats);
+	return n;
+}
+
+/* These requests do not say how their descriptor was opened. */
+static void copies_and_new_space_are_synced_if_the_file_is(void)
+{
+	static const u32 flags[] = { 0, O_DSYNC, O_SYNC };
+	struct fuse_fallocate_in room = { .length = BLOCK };
+	struct fuse_copy_file_range_in copy = { .len = 5 };
+	unsigned long before;
+	unsigned int i;
+	struct fs f;
+	u64 from;
+
+	fs_make_dir(&f, "tmpfs");
+	/* Without a journal, which would flush the disk by itself. */
+	make_disk_with(&f, 64, "^has_journal");
+	fs_host_write(&f, "from", "hello", 5);
+	fs_host_write(&f, "to", "", 0);
+	fs_open(&f, NULL);
+	from = fs_node(&f, "from");
+	copy.nodeid_out = fs_node(&f, "to");
+	EXPECT_EQ(fs_open_node(&f, from, O_RDONLY, (u64 *)&copy.fh_in), 0);
+	for (i = 0; i < KTAP_COUNT(flags); i++) {
+		EXPECT_EQ(fs_open_node(&f, copy.nodeid_out, O_RDWR | flags[i],
+				       (u64 *)&copy.fh_out), 0);
+		before = flushes();
+		EXPECT_EQ(fs_call(&f, FUSE_COPY_FILE_RANGE, from, &copy, sizeof(copy), 8), 0);
+		EXPECT_EQ(*(u32 *)f.reply, copy.len);
+		EXPECT_EQ(flushes() > before, !!flags[i]);
+		before = flushes();
+		room.fh = copy.fh_out;
+		EXPECT_EQ(fs_call(&f, FUSE_FALLOCATE, copy.nodeid_out, &room, sizeof(room), 0), 0);
+		EXPECT_EQ(flushes() > before, !!flags[i]);
+		room.offset += BLOCK;
+	}
+	fs_close(&f);
+}
+
 #define NAMES	100
 
 /* Where a block of a directory is on the disk, or 0 behind the last. */
@@ -399,6 +455,8 @@ static const struct ktap_test tests[] = {
 	{ "syncfs_tells_of_what_was_lost", syncfs_tells_of_what_was_lost },
 	{ "a_disk_that_cannot_be_read_is_no_stale_node",
 	  a_disk_that_cannot_be_read_is_no_stale_node },
+	{ "copies_and_new_space_are_synced_if_the_file_is",
+	  copies_and_new_space_are_synced_if_the_file_is },
 	{ "a_directory_that_cannot_be_read_has_an_end",
 	  a_directory_that_cannot_be_read_has_an_end },
 	{ "a_request_without_memory_fails", a_request_without_memory_fails },
