@@ -186,7 +186,8 @@ ssize_t vhfs_io_result(const struct vhfs_req *req, ssize_t done, ssize_t r)
 
 /*
  * All of @all, or up to an error or the end of the file.  Returns -EIOCBQUEUED as
- * vhfs_direct_io() does.
+ * vhfs_direct_io() does.  What is appended is not continued: another writer's data may be at the
+ * end by then, and the program has to know.
  */
 static ssize_t vhfs_do_io(struct vhfs_req *req, struct vhfs_handle *handle,
 			  struct kiocb *iocb, const struct iov_iter *all)
@@ -215,7 +216,7 @@ static ssize_t vhfs_do_io(struct vhfs_req *req, struct vhfs_handle *handle,
 		 */
 		if (r > 0 && req->threadless)
 			iocb->ki_flags &= ~IOCB_DIRECT;
-	} while (r > 0 && done < want);
+	} while (r > 0 && done < want && !(iocb->ki_flags & IOCB_APPEND));
 	return vhfs_io_result(req, done, r);
 }
 

@@ -19,6 +19,7 @@
 #include "../vhost_blk/backend.h"
 #include "../vhost_blk/inject.h"
 #include "fsrig.h"
+#include "hostfuse.h"
 
 #define BLOCK	4096U
 #define BLOCKS	16
@@ -403,6 +404,27 @@ static void a_directory_that_cannot_be_read_has_an_end(void)
 	fs_close(&f);
 }
 
+/* Another writer's data may be at the end by then. */
+static void what_is_appended_is_not_continued(void)
+{
+	struct hostfuse *server;
+	struct fs f;
+	u64 node, fh;
+
+	fs_make_dir(&f, "tmpfs");
+	server = hostfuse_mount(&f);
+	server->max_write = 100;
+	fs_open(&f, NULL);
+	node = fs_node(&f, "one");
+	EXPECT_EQ(fs_open_node(&f, node, O_RDWR, &fh), 0);
+	EXPECT_EQ(fs_write_flags(&f, node, fh, 0, data, 250, O_APPEND, 0), 100);
+	EXPECT_EQ(server->writes, 1);
+	/* Elsewhere it has its place. */
+	EXPECT_EQ(fs_write(&f, node, fh, 0, data, 250), 250);
+	EXPECT_EQ(server->writes, 4);
+	fs_close(&f);
+}
+
 static void cleanup(void)
 {
 	faults_off();
@@ -459,6 +481,7 @@ static const struct ktap_test tests[] = {
 	  copies_and_new_space_are_synced_if_the_file_is },
 	{ "a_directory_that_cannot_be_read_has_an_end",
 	  a_directory_that_cannot_be_read_has_an_end },
+	{ "what_is_appended_is_not_continued", what_is_appended_is_not_continued },
 	{ "a_request_without_memory_fails", a_request_without_memory_fails },
 };
 
