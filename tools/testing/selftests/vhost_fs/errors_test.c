@@ -412,7 +412,7 @@ static void what_is_appended_is_not_continued(void)
 	u64 node, fh;
 
 	fs_make_dir(&f, "tmpfs");
-	server = hostfuse_mount(&f);
+	server = hostfuse_mount(f.dir);
 	server->max_write = 100;
 	fs_open(&f, NULL);
 	node = fs_node(&f, "one");

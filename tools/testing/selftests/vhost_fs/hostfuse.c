@@ -112,7 +112,8 @@ static void run_server(int fd)
 
 	for (;;) {
 		r = read(fd, &req, sizeof(req));
-		if (r < 0 && errno == EINTR)
+		/* ENOENT: the request has gone while it was read. */
+		if (r < 0 && (errno == EINTR || errno == ENOENT))
 			continue;
 		/* It was unmounted. */
 		if (r < 0)
@@ -133,7 +134,7 @@ static void run_server(int fd)
  * The server is a process of its own, so that it still answers when the test ends and its
  * files are closed.
  */
-struct hostfuse *hostfuse_mount(struct fs *f)
+struct hostfuse *hostfuse_mount(const char *path)
 {
 	char options[128];
 	int fd;
@@ -148,8 +149,10 @@ struct hostfuse *hostfuse_mount(struct fs *f)
 	EXPECT(state != MAP_FAILED);
 	snprintf(options, sizeof(options), "fd=%d,rootmode=40755,user_id=0,group_id=0,allow_other",
 		 fd);
-	EXPECT(!mount("hostfuse", f->dir, "fuse", MS_NODEV | MS_NOSUID, options));
-	if (!fork()) {
+	EXPECT(!mount("hostfuse", path, "fuse", MS_NODEV | MS_NOSUID, options));
+	state->pid = fork();
+	EXPECT(state->pid >= 0);
+	if (!state->pid) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		run_server(fd);
 	}

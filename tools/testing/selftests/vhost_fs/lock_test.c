@@ -275,7 +275,7 @@ static void locks_of_a_fuse_server_go_with_their_owner(void)
 	struct locked l;
 
 	fs_make_dir(&l.f, "tmpfs");
-	server = hostfuse_mount(&l.f);
+	server = hostfuse_mount(l.f.dir);
 	fs_open(&l.f, NULL);
 	l.node = fs_node(&l.f, "one");
 	EXPECT_EQ(fs_open_node(&l.f, l.node, O_RDWR, &l.fh[0]), 0);
