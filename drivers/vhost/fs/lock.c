@@ -284,15 +284,6 @@ static int vhfs_close_as(struct file *file, struct vhfs_owner *owner)
 	return r;
 }
 
-/* Only a file system with locks of its own has to hear of it. */
-static void vhfs_unlock(struct file *file, struct vhfs_owner *owner)
-{
-	if (file->f_op->lock)
-		vhfs_close_as(file, owner);
-	else
-		locks_remove_posix(file, owner);
-}
-
 /**
  * vhfs_flush_owner - an owner closes a file
  * @handle: of the file; all of the owner's locks on the inode go
@@ -315,13 +306,16 @@ int vhfs_flush_owner(struct vhfs_handle *handle, u64 id)
 /**
  * vhfs_unlock_all - release the locks of a handle that goes
  * @handle: no other task uses it any more
+ *
+ * Not by flush(), which waits for FUSE's server: this also runs where the device is closed, and the
+ * task that closes it may be that server.  A FUSE server drops the locks when the file is released.
  */
 void vhfs_unlock_all(struct vhfs_handle *handle)
 {
 	struct vhfs_claim *claim;
 
 	while ((claim = vhfs_take_claim(handle, NULL))) {
-		vhfs_unlock(handle->file, claim->owner);
+		locks_remove_posix(handle->file, claim->owner);
 		vhfs_drop_claim(claim);
 	}
 }
@@ -488,7 +482,7 @@ static int vhfs_try_lock(struct vhfs_handle *handle, struct file_lock *fl)
 	 */
 	r = vhfs_claim(handle, fl->c.flc_owner);
 	if (r)
-		vhfs_unlock(handle->file, fl->c.flc_owner);
+		locks_remove_posix(handle->file, fl->c.flc_owner);
 	return r;
 }
 

@@ -291,15 +291,7 @@ static void locks_of_a_fuse_server_go_with_their_owner(void)
 	flush.lock_owner = lock_arg(&l, 0, F_WRLCK, 0, 9, 0).owner;
 	EXPECT_EQ(fs_call(&l.f, FUSE_FLUSH, l.node, &flush, sizeof(flush), 0), 0);
 	EXPECT(!server->holder);
-	/* Without a FLUSH */
-	EXPECT_EQ(setlk(&l, 0, F_WRLCK, 0, 9), 0);
-	EXPECT(server->holder);
-	EXPECT_EQ(fs_release(&l.f, l.node, l.fh[0]), 0);
-	EXPECT(!server->holder);
-	EXPECT_EQ(setlk(&l, 1, F_WRLCK, 0, 9), 0);
-	EXPECT(server->holder);
 	fs_close(&l.f);
-	EXPECT(!server->holder);
 }
 
 static void the_end_takes_locks_away(void)
