@@ -78,13 +78,23 @@ static int vhfs_set_group(struct cred *cred, kgid_t group)
 	return 0;
 }
 
+/*
+ * A group may be what keeps its members out of a file, so only the privileged drop groups.  In a
+ * user namespace setgroups(2) asks more of them than CAP_SETGID, and a module cannot ask that.
+ */
+static bool vhfs_may_set_groups(const struct cred *cred)
+{
+	return cred->user_ns == &init_user_ns && cap_raised(cred->cap_effective, CAP_SETGID);
+}
+
 /* As setresuid(2), setresgid(2) and setgroups(2) would ask of the opener. */
 static bool vhfs_may_squash(const struct cred *cred, kuid_t uid, kgid_t gid)
 {
 	if (!uid_eq(uid, cred->euid) && !ns_capable(cred->user_ns, CAP_SETUID))
 		return false;
-	return (gid_eq(gid, cred->egid) && !cred->group_info->ngroups) ||
-	       ns_capable(cred->user_ns, CAP_SETGID);
+	if (!gid_eq(gid, cred->egid) && !ns_capable(cred->user_ns, CAP_SETGID))
+		return false;
+	return !cred->group_info->ngroups || vhfs_may_set_groups(cred);
 }
 
 static int vhfs_squash_cred(struct cred *cred,
@@ -215,7 +225,8 @@ static const struct cred *vhfs_make_caller(struct vhfs_req *req, bool kill)
 	cred = vhfs_copy_cred(base);
 	if (!cred)
 		return ERR_PTR(-ENOMEM);
-	if (vhfs_set_group(cred, group)) {
+	/* Without the right to, the opener's own groups stay, and the caller's is left out. */
+	if (vhfs_may_set_groups(base) && vhfs_set_group(cred, group)) {
 		abort_creds(cred);
 		return ERR_PTR(-ENOMEM);
 	}
