@@ -415,8 +415,8 @@ struct vhfs_session {
  * @top: @root as a mount of nodes
  * @mounts: those beneath it in which the guest knows nodes
  * @reap_nodes: @reap_handles: @reaper: let go of by the poller
- * @strict: max_dentries was given, so all live nodes count, and beyond it requests fail; else
- *	those count that can be swapped, and none fails
+ * @strict: max_dentries was given: it counts all live nodes, and requests beyond it fail; otherwise
+ *	it counts nodes on file systems that can swap (nr_listed), and no request fails
  * @swapper: swaps nodes beyond max_dentries; @memcg: the owner's, for its memory
  * @vain_until: no node could be swapped, and none can until then, unless a file is closed
  * @refused: requests that failed for a limit
@@ -545,6 +545,7 @@ void vhfs_table_destroy(struct vhfs_export *ex);
 struct vhfs_node *vhfs_node_get(struct vhfs_export *ex, u64 id);
 void vhfs_node_put(struct vhfs_node *node, bool may_sleep);
 int vhfs_node_use(struct vhfs_req *req, struct vhfs_node *node);
+bool vhfs_is_deep(const struct vhfs_node *node);
 int vhfs_node_check(const struct vhfs_req *req, struct vhfs_node *node);
 struct vhfs_node *vhfs_node_opened(struct vhfs_export *ex, u64 id, struct dentry *dentry);
 bool vhfs_node_hold(struct vhfs_node *node);

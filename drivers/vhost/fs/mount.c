@@ -321,6 +321,7 @@ static int vhfs_cross_back(struct vhfs_place *at)
 int vhfs_go_up(const struct vhfs_node *node, struct vhfs_place *at)
 {
 	struct dentry *parent;
+	bool crossed;
 	int r;
 
 	*at = (struct vhfs_place){ .mount = vhfs_mount_get(node->mount),
@@ -332,10 +333,13 @@ int vhfs_go_up(const struct vhfs_node *node, struct vhfs_place *at)
 		if (r)
 			goto end;
 	}
+	crossed = at->mount != node->mount;
 	parent = dget_parent(at->dentry);
 	dput(at->dentry);
 	at->dentry = parent;
-	/* Its child was beneath the root, and may have been moved since. */
+	/* Its child was beneath the root, and may have been moved since vhfs_node_check(). */
+	if (!crossed && !read_seqretry(&rename_lock, READ_ONCE(node->seq)))
+		return 0;
 	if (is_subdir(parent, at->mount->mnt->mnt_root))
 		return 0;
 	r = -ESTALE;

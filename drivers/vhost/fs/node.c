@@ -126,8 +126,14 @@ struct vhfs_node *vhfs_node_get(struct vhfs_export *ex, u64 id)
 	return node;
 }
 
-/* A guest can make directories of any depth.  If one is moved meanwhile, any answer will do. */
-static bool vhfs_is_deep(const struct vhfs_node *node)
+/**
+ * vhfs_is_deep - is a node a long way below the root of its mount?
+ * @node: held
+ *
+ * A guest can make directories of any depth, and other guests wait for the poller's thread, which
+ * therefore does not go up all the way.  If one is moved meanwhile, any answer will do.
+ */
+bool vhfs_is_deep(const struct vhfs_node *node)
 {
 	const struct dentry *root = node->mount->mnt->mnt_root, *at = node->dentry;
 	unsigned int left = VHFS_HOT_LEVELS;
@@ -137,6 +143,32 @@ static bool vhfs_is_deep(const struct vhfs_node *node)
 		at = READ_ONCE(at->d_parent);
 	rcu_read_unlock();
 	return !left;
+}
+
+static int vhfs_node_climbed(struct vhfs_node *node, unsigned int seq)
+{
+	if (!is_subdir(node->dentry, node->mount->mnt->mnt_root))
+		return -ESTALE;
+	WRITE_ONCE(node->seq, seq);
+	return 0;
+}
+
+/*
+ * A long way up.  is_subdir() holds rename_lock for all of it if it meets a rename, and all that
+ * rename or climb on the host spin meanwhile.  So one worker of the host climbs at a time, and
+ * the others sleep.
+ */
+static int vhfs_node_climb(const struct vhfs_req *req, struct vhfs_node *node, unsigned int seq)
+{
+	static DEFINE_MUTEX(climb);
+	int r;
+
+	if (!req->may_sleep || req->hot)
+		return VHFS_PUNT;
+	mutex_lock(&climb);
+	r = vhfs_node_climbed(node, seq);
+	mutex_unlock(&climb);
+	return r;
 }
 
 /**
@@ -159,12 +191,9 @@ int vhfs_node_check(const struct vhfs_req *req, struct vhfs_node *node)
 		return -ESTALE;
 	if (READ_ONCE(node->seq) == seq)
 		return 0;
-	if ((!req->may_sleep || req->hot) && vhfs_is_deep(node))
-		return VHFS_PUNT;
-	if (!is_subdir(node->dentry, node->mount->mnt->mnt_root))
-		return -ESTALE;
-	WRITE_ONCE(node->seq, seq);
-	return 0;
+	if (vhfs_is_deep(node))
+		return vhfs_node_climb(req, node, seq);
+	return vhfs_node_climbed(node, seq);
 }
 
 /**
@@ -225,7 +254,8 @@ void vhfs_node_closed(struct vhfs_node *node)
 /*
  * Should @dentry be the node's name, in place of the one it has?  Requests use
  * node->dentry without a lock; so only where there is none, and under node->lock there
- * will be none: no reference but the table's and those of open files.
+ * will be none: no reference but the table's and those of open files.  A deep name stays: the
+ * poller may wait for node->lock, and to go up would take long.
  */
 static bool vhfs_better_name(struct vhfs_node *node, struct dentry *dentry)
 {
@@ -233,7 +263,7 @@ static bool vhfs_better_name(struct vhfs_node *node, struct dentry *dentry)
 	    vhfs_is_mount_root(node->mount, node->dentry))
 		return false;
 	return d_unhashed(node->dentry) ||
-	       !is_subdir(node->dentry, node->mount->mnt->mnt_root);
+	       (!vhfs_is_deep(node) && !is_subdir(node->dentry, node->mount->mnt->mnt_root));
 }
 
 /*

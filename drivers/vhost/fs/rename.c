@@ -202,6 +202,9 @@ static int vhfs_do_rename(struct vhfs_req *req, u64 newdir, unsigned int flags)
 		r = -ENOTDIR;
 	if (!r && node->mount->mnt != vhfs_mnt(req))
 		r = -EXDEV;
+	/* lock_rename() goes up from both. */
+	if (!r && req->hot && (vhfs_is_deep(node) || vhfs_is_deep(req->node)))
+		r = VHFS_PUNT;
 	if (!r)
 		r = vhfs_rename_to(req, node->dentry, flags);
 	vhfs_node_put(node, !req->hot);
