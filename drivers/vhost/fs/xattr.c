@@ -155,8 +155,8 @@ int vhfs_removexattr(struct vhfs_req *req)
 }
 
 /*
- * The id of an entry as the guest says it.  posix_acl_to_xattr() knows nothing of the mount's id
- * mapping.  An id without a mapping is nobody's, as with the owner of a file.
+ * The id of an entry as the guest says it, or ACL_UNDEFINED_ID.  posix_acl_to_xattr() knows nothing
+ * of the mount's id mapping.
  */
 static u32 vhfs_acl_id(const struct vhfs_req *req, const struct posix_acl_entry *entry)
 {
@@ -168,24 +168,36 @@ static u32 vhfs_acl_id(const struct vhfs_req *req, const struct posix_acl_entry 
 	switch (entry->e_tag) {
 	case ACL_USER:
 		uid = make_vfsuid(idmap, fs_ns, entry->e_uid);
-		return from_kuid_munged(req->ex->user_ns, vfsuid_into_kuid(uid));
+		return from_kuid(req->ex->user_ns, vfsuid_into_kuid(uid));
 	case ACL_GROUP:
 		gid = make_vfsgid(idmap, fs_ns, entry->e_gid);
-		return from_kgid_munged(req->ex->user_ns, vfsgid_into_kgid(gid));
+		return from_kgid(req->ex->user_ns, vfsgid_into_kgid(gid));
 	default:
 		return ACL_UNDEFINED_ID;
 	}
 }
 
-/* @acl is the inode's own, which must not change. */
+/*
+ * @acl is the inode's own, which must not change.  An id without a mapping becomes the overflow id,
+ * as the owner of a file does, but that is a user of the guest, who must not get the rights.
+ */
 static void vhfs_map_acl(const struct vhfs_req *req, const struct posix_acl *acl,
 			 struct posix_acl_xattr_header *value)
 {
 	struct posix_acl_xattr_entry *entries = (void *)(value + 1);
+	const struct posix_acl_entry *entry;
 	unsigned int i;
+	u32 id;
 
-	for (i = 0; i < acl->a_count; i++)
-		entries[i].e_id = cpu_to_le32(vhfs_acl_id(req, &acl->a_entries[i]));
+	for (i = 0; i < acl->a_count; i++) {
+		entry = &acl->a_entries[i];
+		id = vhfs_acl_id(req, entry);
+		if (id == ACL_UNDEFINED_ID && entry->e_tag & (ACL_USER | ACL_GROUP)) {
+			id = entry->e_tag == ACL_USER ? overflowuid : overflowgid;
+			entries[i].e_perm = 0;
+		}
+		entries[i].e_id = cpu_to_le32(id);
+	}
 }
 
 static ssize_t vhfs_get_acl(struct vhfs_req *req, void *value, size_t size)
@@ -197,8 +209,8 @@ static ssize_t vhfs_get_acl(struct vhfs_req *req, void *value, size_t size)
 		return -EOPNOTSUPP;
 	acl = vfs_get_acl(vhfs_idmap(req), vhfs_dentry(req), req->names[0]);
 	/*
-	 * The session has ACLs, and this file system has none.  Linux would refuse each access that
-	 * needs one with the same error.
+	 * The session has ACLs, and this file system has none.  A Linux guest would fail each
+	 * permission check with this error.
 	 */
 	if (acl == ERR_PTR(-EOPNOTSUPP))
 		return -ENODATA;
