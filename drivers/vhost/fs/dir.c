@@ -87,7 +87,7 @@ static int vhfs_gather_all(struct file *dir, struct vhfs_dirents *de)
 	do {
 		before = de->used;
 		r = iterate_dir(dir, &de->ctx);
-		/* There, if no other entry was seen after it. */
+		/* The last entry ends where the file system stopped. */
 		if (!de->full && de->last)
 			de->last->off = de->ctx.pos;
 	} while (!r && !de->full && de->used != before);

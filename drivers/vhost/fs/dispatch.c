@@ -176,7 +176,7 @@ static bool vhfs_kills(const struct vhfs_req *req)
 }
 
 /* The request gives a file another name, and makes no file that the caller has to own. */
-static bool vhfs_makes_no_file(const struct vhfs_req *req)
+static bool vhfs_only_names(const struct vhfs_req *req)
 {
 	switch (req->in.opcode) {
 	case FUSE_LINK:
@@ -198,9 +198,9 @@ static const struct cred *vhfs_cred_maker(struct vhfs_req *req, bool kill)
 {
 	const struct cred *cred = vhfs_cred_caller(req, kill);
 
-	if (!IS_ERR(cred) || PTR_ERR(cred) == -ENOMEM || !vhfs_makes_no_file(req))
-		return cred;
-	return get_cred(vhfs_cred_base(req->ex->creds, kill));
+	if (IS_ERR(cred) && PTR_ERR(cred) != -ENOMEM && vhfs_only_names(req))
+		return get_cred(vhfs_cred_base(req->ex->creds, kill));
+	return cred;
 }
 
 /*

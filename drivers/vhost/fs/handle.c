@@ -211,8 +211,10 @@ static bool vhfs_close_is_long(const struct vhfs_req *req, const struct vhfs_han
 
 /**
  * vhfs_handle_close - the guest closes a file
- * @req: maybe without its node
+ * @req: RELEASE; its node may be NULL or swapped
  * @id: from the guest
+ *
+ * Return: 0, -EBADF, or VHFS_PUNT.
  */
 int vhfs_handle_close(struct vhfs_req *req, u64 id)
 {

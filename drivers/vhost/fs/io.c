@@ -186,8 +186,8 @@ ssize_t vhfs_io_result(const struct vhfs_req *req, ssize_t done, ssize_t r)
 
 /*
  * All of @all, or up to an error or the end of the file.  Returns -EIOCBQUEUED as
- * vhfs_direct_io() does.  What is appended is not continued: another writer's data may be at the
- * end by then, and the program has to know.
+ * vhfs_direct_io() does.  A short append is not continued, because another writer's data may be at
+ * the end by then; the program gets the length of the first part.
  */
 static ssize_t vhfs_do_io(struct vhfs_req *req, struct vhfs_handle *handle,
 			  struct kiocb *iocb, const struct iov_iter *all)

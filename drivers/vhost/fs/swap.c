@@ -136,7 +136,7 @@ bool vhfs_can_swap(const struct vhfs_export *ex, const struct vfsmount *mnt)
 	if (!exportfs_can_decode_fh(op) || !op->get_parent)
 		return false;
 	switch (sb->s_magic) {
-	/* It drops no inode, so the guest would wait for its nodes, and the host gain nothing. */
+	/* It drops no inode, so the host gains nothing: only if the owner asked for a limit. */
 	case TMPFS_MAGIC:
 		return ex->strict;
 	case EXT4_SUPER_MAGIC:
@@ -398,6 +398,8 @@ void vhfs_swapper(struct work_struct *work)
  * @req: that wants it, and has done nothing yet
  *
  * A worker waits for the swapper if that has fallen behind.  The caller counts a refusal.
+ *
+ * Return: 0, VHFS_PUNT, or -ENFILE if the owner's limit is reached.
  */
 int vhfs_make_room(struct vhfs_req *req)
 {

@@ -296,10 +296,13 @@ int vserve_vring_stop(struct vserve_vring *vring)
 }
 
 /**
- * vserve_vring_go_on - take a stop back that has failed with -ETIMEDOUT
+ * vserve_vring_go_on - take a stop back that has failed with -ETIMEDOUT or -EINTR
  * @vring: the device's mutex is held, by its owner
  *
- * Requests that the backend has not answered are the poller's again, as if nothing had been.
+ * Requests that the backend has not answered are the poller's again.
+ *
+ * Return: 0, -EINVAL if no stop is under way, or an error of the poller; the vring goes on stopping
+ * then.
  */
 int vserve_vring_go_on(struct vserve_vring *vring)
 {

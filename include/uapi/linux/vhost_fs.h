@@ -75,7 +75,7 @@ enum vhost_fs_cache {
  * @max_dentries: how many of @max_nodes may pin an inode of the host.  Beyond that the kernel
  *	keeps a file handle in place of it, on ext4, xfs and tmpfs; if too few can be swapped
  *	so, lookups fail with ENFILE.  4 is the smallest.  0 is the default: a tenth of
- *	@max_nodes, not on tmpfs, and no lookup fails, because only nodes that can be swapped count
+ *	@max_nodes.  It counts only nodes on ext4 and xfs, and no lookup fails
  *
  * Needs CAP_SYS_ADMIN in the user namespace of the mount, as a bind mount does.
  * The credentials of the caller are those the export is served with.  Fails
@@ -114,7 +114,8 @@ struct vhost_fs_export {
  * @nodes: @handles: @locks: in use
  * @sessions: how often a guest has mounted it
  * @refused: requests that failed for a limit
- * @dentries: nodes that pin an inode, of @nodes; @max_dentries is the limit
+ * @dentries: nodes that pin an inode, of @nodes.  May be more than @max_dentries, unless the owner
+ *	gave that
  * @swapped_out: how often a node's inode was swapped for a file handle
  * @swapped_in: and how often it came back
  * @searches: how often a directory was searched for one that was not where it had been

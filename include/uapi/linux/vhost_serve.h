@@ -104,7 +104,9 @@ struct vhost_serve_stats {
 /*
  * The argument is the index of a vring whose STOP (or GET_VRING_BASE, or what stops all) has failed
  * with ETIMEDOUT or EINTR.  The vring is served again, and requests that were not answered stay in
- * flight.  Fails with EINVAL if the vring does not stop.
+ * flight, but vhost_fs has ended those that waited for a lock (ENOLCK).  Fails with EINVAL if no
+ * stop of this vring is under way, or with the poller's error if that does not take the vring,
+ * which goes on stopping then.
  */
 #define VHOST_SERVE_GO_ON	_IO(VHOST_SERVE_IOC, 0xB5)
 

@@ -146,7 +146,7 @@ pub struct FsArgs {
     pub max_nodes: u32,
 
     /// Of these, how many may pin an inode in the host's memory; the kernel keeps a file handle
-    /// for the others [default: a tenth, and all that are open]
+    /// for the others [default: a tenth of --max-nodes on ext4 and xfs, and as many as are open; no limit on others]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub max_dentries: u32,
 

@@ -513,8 +513,8 @@ impl<S: Service> Session<S> {
         })
     }
 
-    /// If the host does not answer, the vring goes on without `patience`, unless the module is
-    /// older than pvio.
+    /// Stops a vring. If the host does not answer in time: with `patience` waits on; without, takes
+    /// the stop back and fails (a module older than pvio cannot, so this waits as well).
     fn stop_one(&mut self, index: u32, patience: bool) -> crate::Result<()> {
         if !self.vring(index)?.running {
             return Ok(());
@@ -524,7 +524,9 @@ impl<S: Service> Session<S> {
                 return Err(e).context("cannot stop the vring");
             }
             if !self.front_end_is_there() || (!patience && self.dev()?.go_on(index).is_ok()) {
-                return Err(e).context("the host does not answer requests of the guest");
+                return Err(e).context(
+                    "the host does not answer requests of the guest: try again once it does",
+                );
             }
             say!(
                 "{}: the host does not answer requests of the guest, and may still read and write \

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
@@ -17,6 +18,8 @@
 #include <linux/vhost_serve.h>
 
 #include "fsrig.h"
+#include "hot.h"
+#include "module.h"
 
 #define LOOPS	50
 
@@ -192,12 +195,7 @@ static void set_stop_timeout(const char *seconds)
 
 static void until_in_flight(struct fs *f)
 {
-	struct vhost_serve_stats stats;
-
-	do {
-		stats = (struct vhost_serve_stats){ .size = sizeof(stats), .index = 1 };
-		EXPECT(!ioctl(f->fd, VHOST_SERVE_GET_STATS, &stats));
-	} while (!stats.inflight);
+	EVENTUALLY(ring_stats(f, 1).inflight);
 }
 
 static void stop_takes_too_long(struct fs *f)
@@ -311,7 +309,16 @@ static const struct ktap_test tests[] = {
 	{ "without_a_next_owner_nothing_is_left", without_a_next_owner_nothing_is_left },
 };
 
+static void cleanup(void)
+{
+	if (system("fsfreeze -u /tmp/vhost_fs 2>/dev/null") == 0)
+		ktap_msg("a test left the file system frozen");
+	if (module_loaded("vhost_serve"))
+		set_stop_timeout("60");
+	fs_cleanup();
+}
+
 int main(int argc, char **argv)
 {
-	return ktap_main(argc, argv, tests, KTAP_COUNT(tests), fs_cleanup);
+	return ktap_main(argc, argv, tests, KTAP_COUNT(tests), cleanup);
 }

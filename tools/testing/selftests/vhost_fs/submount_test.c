@@ -191,7 +191,7 @@ static void a_listing_enters_submounts(void)
 }
 
 /* A guest takes EOPNOTSUPP for the answer to the access that it wants to check. */
-static void a_submount_without_acls_has_empty_ones(void)
+static void a_submount_without_acls_has_none(void)
 {
 	static const char *const acl = "system.posix_acl_access";
 	struct vhost_fs_info info;
@@ -533,7 +533,7 @@ static const struct ktap_test tests[] = {
 	{ "a_guest_that_does_not_know_the_mark_gets_none",
 	  a_guest_that_does_not_know_the_mark_gets_none },
 	{ "a_listing_enters_submounts", a_listing_enters_submounts },
-	{ "a_submount_without_acls_has_empty_ones", a_submount_without_acls_has_empty_ones },
+	{ "a_submount_without_acls_has_none", a_submount_without_acls_has_none },
 	{ "mounts_come_later_and_in_stacks", mounts_come_later_and_in_stacks },
 	{ "nothing_moves_from_mount_to_mount", nothing_moves_from_mount_to_mount },
 	{ "a_bind_mount_of_the_same_is_another_mount",
