@@ -30,12 +30,12 @@
 #define HOT	(128U << 10)
 
 static u8 data[1 << 20];
+static const char *disk;
 
 /* The exported directory is on a disk whose blocks can be made bad. */
 static void make_disk_with(struct fs *f, unsigned int cache_mb, const char *features)
 {
-	const char *disk = nullb_create(&(struct nullb){ .name = DISK, .cache_mb = cache_mb });
-
+	disk = nullb_create(&(struct nullb){ .name = DISK, .cache_mb = cache_mb });
 	EXPECT(!run_command("mkfs.ext4 -q -b %u -O %s %s", BLOCK, features, disk));
 	EXPECT(!mount(disk, f->dir, "ext4", 0, NULL));
 }
@@ -263,10 +263,13 @@ static void a_request_without_memory_fails(void)
 /* How often the disk was told to write its cache. */
 static unsigned long flushes(void)
 {
-	FILE *stats = fopen("/sys/block/" DISK "/stat", "r");
 	unsigned long n = 0;
+	char name[64];
 	unsigned int i;
+	FILE *stats;
 
+	snprintf(name, sizeof(name), "/sys/block%s/stat", strrchr(disk, '/'));
+	stats = fopen(name, "r");
 	EXPECT(stats);
 	for (i = 0; i < 16; i++)
 		EXPECT_EQ(fscanf(stats, "%lu", &n), 1);
@@ -330,7 +333,7 @@ static u64 dir_block(struct fs *f, const char *name, unsigned int n)
 
 static void drop_buffers(void)
 {
-	int fd = open("/dev/" DISK, O_RDONLY);
+	int fd = open(disk, O_RDONLY);
 
 	EXPECT(fd >= 0);
 	EXPECT(!ioctl(fd, BLKFLSBUF));
