@@ -15,6 +15,7 @@
 //! | [`place`]   | a path to listen at, claimed by one process                    |
 //! | [`server`]  | sockets, one front end after another                           |
 //! | [`session`] | the protocol's state, and what each message does               |
+//! | `vring`     | what a session knows of one vring                              |
 //! | [`memory`]  | the guest's memory and its three addresses                     |
 //! | [`channel`] | messages from us to the front end                              |
 //! | [`service`] | the boundary between a session and what it serves              |
@@ -62,3 +63,4 @@ pub mod session;
 pub mod stats;
 pub mod uapi;
 pub mod vmm;
+mod vring;

@@ -41,37 +41,18 @@ use vhost::VhostUserMemoryRegionBase;
 use crate::channel;
 use crate::config;
 use crate::error::{Context, Error};
-use crate::handover::{Front, KeptRegion, KeptVring};
+use crate::handover::{Front, KeptRegion};
 use crate::host;
 use crate::kernel::{Vhost, VringFd};
 use crate::memory::{Memory, Region, HOW_TO_SHARE};
 use crate::service::Service;
+use crate::vring::{RingAddr, Vring};
 
 /// Largest ring the virtio specification allows.
 const MAX_QUEUE_SIZE: u32 = 32768;
 
 /// Most bytes of guest memory that a front end may have mapped.
 const MOST_MEMORY: u64 = 16 << 40;
-
-#[derive(Default, Clone)]
-struct Vring {
-    num: u32,
-    addr: Option<RingAddr>,
-    kick: bool,
-    enabled: bool,
-    running: bool,
-    /// It ran, or was reset, on this connection: the kernel knows where it goes on.
-    known: bool,
-    /// Its descriptors, for a successor. The kernel has references of its own.
-    fds: [Option<Arc<File>>; 3],
-}
-
-#[derive(Clone, Copy)]
-struct RingAddr {
-    desc: u64,
-    avail: u64,
-    used: u64,
-}
 
 /// What is served, and the front end that uses it, if there is one.
 pub struct Session<S: Service> {
@@ -99,23 +80,6 @@ pub struct Session<S: Service> {
     late: bool,
     /// A VMM whose guest did not run drops the news of a size, and does not ask later.
     missed_news: bool,
-}
-
-impl Vring {
-    fn keep(&self, index: u32, base: u32) -> KeptVring {
-        let fd = |which: VringFd| self.fds[which as usize].as_ref().map(|f| f.as_raw_fd());
-        KeptVring {
-            index,
-            num: self.num,
-            base,
-            known: self.known,
-            addr: self.addr.map(|a| (a.desc, a.avail, a.used)),
-            kick: fd(VringFd::Kick),
-            call: fd(VringFd::Call),
-            err: fd(VringFd::Err),
-            enabled: self.enabled,
-        }
-    }
 }
 
 fn refuse(why: &str) -> Error {
