@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The table of operations, and the steps that all of them share: this file looks up the request's
- * node, checks it, takes on the credentials that it acts with (cred.c), and calls the operation's function.  It
- * also says which requests the poller's thread may carry out.
+ * node, checks it, takes on the credentials that it acts with (cred.c), and calls the operation's
+ * function.  It also says which requests the poller's thread may carry out.
  */
 #include <linux/nospec.h>
 #include <linux/vhost_serve.h>

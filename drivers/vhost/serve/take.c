@@ -4,7 +4,8 @@
  *
  * In the poller everything here runs with page faults disabled.  If it would have to
  * sleep, for a page, memory or a lock, the poller puts the chain back (nothing happened to it yet)
- * and leaves the vring to its worker, which takes the chain again from the start, and may sleep.  An error there is final.
+ * and leaves the vring to its worker, which takes the chain again from the start, and may sleep.
+ * An error there is final.
  */
 #include "serve.h"
 

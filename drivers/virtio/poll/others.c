@@ -62,7 +62,8 @@
  * ----------------------
  * They show as steal time.  Each time that a wait is about to be polled through in adaptive mode,
  * and in the timer for queues that stay with the thread, the policy takes its share of the last
- * 100 ms or more.  No poll of a ring reads it.  The tick accounts it, and that runs while the thread does.
+ * 100 ms or more.  No poll of a ring reads it.  The tick accounts it, and that runs while the
+ * thread does.
  */
 #include "poll.h"
 

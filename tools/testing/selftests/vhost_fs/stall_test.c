@@ -128,18 +128,21 @@ static void expect_answers(struct stall *s, int error)
 /* The same request in each slot. */
 static void send_all(struct stall *s, u32 opcode, u64 node, const void *arg, u32 len, u32 room)
 {
-	u8 in[256] __attribute__((aligned(8))) = {};
+	struct {
+		struct fuse_in_header ih;
+		u8 arg[128];
+	} in = {};
 	struct fs_raw raw = {
-		.in = in, .in_len = sizeof(struct fuse_in_header) + len,
+		.in = &in, .in_len = sizeof(struct fuse_in_header) + len,
 		.out_room = sizeof(struct fuse_out_header) + room, .queue = STALL_QUEUE,
 	};
 	unsigned int slot;
 
-	EXPECT(raw.in_len <= sizeof(in));
+	EXPECT(len <= sizeof(in.arg));
 	if (len)
-		memcpy(in + sizeof(struct fuse_in_header), arg, len);
+		memcpy(in.arg, arg, len);
 	for (slot = FIRST; slot <= LAST; slot++) {
-		fs_header(&s->f, (void *)in, opcode, node, len);
+		fs_header(&s->f, &in.ih, opcode, node, len);
 		fs_send(&s->f, slot, &raw);
 	}
 }
@@ -158,36 +161,41 @@ static void send_opens(struct stall *s, u64 node)
 	send_all(s, FUSE_OPEN, node, &in, sizeof(in), sizeof(struct fuse_open_out));
 }
 
+#define IMAGE	"/tmp/vhost_fs/slow.img"
+#define DISK	"/dev/mapper/" DM
+#define CREATE	"dmsetup create " DM
+
+static bool shell(const char *command)
+{
+	return !system(command);
+}
+
+static bool there_is_device_mapper(void)
+{
+	return shell("modprobe -aq loop dm_mod; dmsetup version >/dev/null 2>&1") &&
+	       shell("command -v mkfs.ext4 >/dev/null");
+}
+
 /* An ext4 on a disk of its own, which can be suspended. */
 static void mount_disk(struct stall *s)
 {
-	char command[1024];
-
-	snprintf(command, sizeof(command),
-		 "img=/tmp/vhost_fs/slow.img; truncate -s 64M $img && "
-		 "loop=$(losetup -f --show $img) && "
-		 "echo 0 131072 linear $loop 0 | dmsetup create " DM " && "
-		 "mkfs.ext4 -q /dev/mapper/" DM " && mount /dev/mapper/" DM " %s", s->slow);
-	if (system("modprobe -aq loop dm_mod; "
-		   "dmsetup version >/dev/null 2>&1 && command -v mkfs.ext4 >/dev/null"))
+	if (!there_is_device_mapper())
 		ktap_skip("there is no device mapper, or no mkfs.ext4");
-	EXPECT(!system(command));
+	EXPECT(shell("truncate -s 64M " IMAGE " && losetup -f " IMAGE));
+	EXPECT(shell("echo 0 131072 linear $(losetup -j " IMAGE " | cut -d: -f1) 0 | "
+		     CREATE));
+	EXPECT(shell("mkfs.ext4 -q " DISK));
+	EXPECT(!mount(DISK, s->slow, "ext4", 0, NULL));
 }
 
-static void dm(const char *what)
-{
-	char command[128];
-
-	snprintf(command, sizeof(command), "dmsetup %s " DM, what);
-	EXPECT(!system(command));
-}
-
+/* What a test that failed has left. */
 static void stall_cleanup(void)
 {
-	if (system("fsfreeze -u /tmp/vhost_fs/export/slow 2>/dev/null; "
-		   "dmsetup resume " DM " 2>/dev/null; umount -l /tmp/vhost_fs/export/slow 2>/dev/null; "
-		   "dmsetup remove --retry " DM " 2>/dev/null; "
-		   "losetup -j /tmp/vhost_fs/slow.img | cut -d: -f1 | xargs -r losetup -d"))
+	shell("fsfreeze -u /tmp/vhost_fs/export/slow 2>/dev/null");
+	shell("dmsetup resume " DM " 2>/dev/null");
+	umount2("/tmp/vhost_fs/export/slow", MNT_DETACH);
+	shell("dmsetup remove --retry " DM " 2>/dev/null");
+	if (!shell("losetup -j " IMAGE " | cut -d: -f1 | xargs -r losetup -d"))
 		ktap_msg("a loop device is left behind");
 	hot_cleanup();
 }
@@ -247,11 +255,11 @@ static void a_suspended_disk(void)
 	EXPECT(!posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED));
 	close(fd);
 
-	dm("suspend --nolockfs --noflush");
+	EXPECT(shell("dmsetup suspend --nolockfs --noflush " DM));
 	send_all(&s, FUSE_READ, node, &in, sizeof(in), in.size);
 	others_go_on(&s);
 	EXPECT(poller_stats(&s.f).handoffs - s.poller.handoffs <= PER_OWNER);
-	dm("resume");
+	EXPECT(shell("dmsetup resume " DM));
 	expect_answers(&s, 0);
 	for (slot = FIRST; slot <= LAST; slot++) {
 		EXPECT_EQ(fs_answer(&s.f, slot), 0);
