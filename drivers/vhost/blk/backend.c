@@ -128,7 +128,7 @@ static bool vblk_means_statx(const struct super_block *sb)
 	return sb->s_magic == XFS_SUPER_MAGIC || sb->s_magic == BCACHEFS_SUPER_MAGIC;
 }
 
-/* What direct I/O has to be a multiple of, in memory and in the file. */
+/* Find the blocks of direct I/O, in memory and in the file. */
 static void vblk_find_direct(struct vblk_backend *be)
 {
 	struct inode *inode = file_inode(be->file);
@@ -255,7 +255,7 @@ static u32 vblk_block_bytes(struct vblk_backend *be)
 	return be->direct_block;
 }
 
-/* What a request has to be a multiple of.  The guest may know smaller blocks than it is told. */
+/* Requests are of whole blocks of this size.  The guest may know smaller ones than it is told. */
 static u32 vblk_request_bytes(struct vblk_backend *be)
 {
 	return be->any_sector ? SECTOR_SIZE : vblk_block_bytes(be);

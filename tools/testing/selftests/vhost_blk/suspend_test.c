@@ -20,7 +20,7 @@
 #define POWER	"/sys/power"
 #define DELAY	"/sys/module/suspend/parameters/pm_test_delay"
 
-/* What the trace says of the time between freeze and thaw. */
+/* Of the trace: the time between freeze and thaw, and the events in it. */
 struct window {
 	bool frozen;
 	unsigned int freezes;

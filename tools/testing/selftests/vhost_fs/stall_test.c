@@ -188,7 +188,7 @@ static void mount_disk(struct stall *s)
 	EXPECT(!mount(DISK, s->slow, "ext4", 0, NULL));
 }
 
-/* What a test that failed has left. */
+/* A test that failed leaves some of this. */
 static void stall_cleanup(void)
 {
 	shell("fsfreeze -u /tmp/vhost_fs/export/slow 2>/dev/null");
