@@ -137,6 +137,7 @@ static void run_server(int fd)
 struct hostfuse *hostfuse_mount(const char *path)
 {
 	char options[128];
+	pid_t pid;
 	int fd;
 
 	if (system("modprobe -q fuse"))
@@ -150,12 +151,14 @@ struct hostfuse *hostfuse_mount(const char *path)
 	snprintf(options, sizeof(options), "fd=%d,rootmode=40755,user_id=0,group_id=0,allow_other",
 		 fd);
 	EXPECT(!mount("hostfuse", path, "fuse", MS_NODEV | MS_NOSUID, options));
-	state->pid = fork();
-	EXPECT(state->pid >= 0);
-	if (!state->pid) {
+	pid = fork();
+	EXPECT(pid >= 0);
+	if (!pid) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		run_server(fd);
 	}
+	/* The server does not write to it, or both would. */
+	state->pid = pid;
 	close(fd);
 	return state;
 }
