@@ -44,20 +44,6 @@
  * that task.)  While nothing is in flight no task waits for an answer, so a task that computes
  * between one I/O and the next does not crowd out its own poller.
  *
- * A retry
- * -------
- * When the back-off ends, queues are attached again, and the thread tries.  Until it is known to
- * have the CPU for itself, each request is covered by interrupts (p->crowded_out).  That the thread
- * has run does not tell: beside a task that computes always, it has the CPU for a moment now and
- * then.  If it finds an answer there, the task that waited takes the CPU, submits the next request
- * and sleeps, and the other task runs.  The thread is ready all that time, and no rule above
- * applies, so this request would wait for the timer.  The mark ends (vpoll_not_crowded())
- *
- * - when the thread polls and is the only task that is ready;
- * - when a task attaches a queue, is the only one that is ready, and the thread sleeps.
- *
- * While the thread really polls, callbacks are off as ever.
- *
  * The host's other tasks
  * ----------------------
  * They show as steal time.  Each time that a wait is about to be polled through in adaptive mode,
@@ -234,13 +220,6 @@ bool vpoll_others_first(struct virtio_poller *p)
 	if (READ_ONCE(this_cpu_read(vpoll_tasks)->on_rq))
 		return false;
 	return in_task() ? !single_task_running() : vpoll_is_other(p, current);
-}
-
-/* A retry ends well if the current task, which is the thread or a submitter, is alone. */
-void vpoll_not_crowded(struct virtio_poller *p)
-{
-	if (in_task() && single_task_running())
-		WRITE_ONCE(p->crowded_out, false);
 }
 
 #ifdef CONFIG_PREEMPT_NOTIFIERS

@@ -26,7 +26,7 @@ struct virtio_poller {
 
 	/* Other tasks, see others.c. */
 	bool wanted;			/* they want the CPU; the thread has not run since */
-	bool crowded_out;		/* they crowded it out, and may still be there */
+	bool crowded_out;		/* they crowded it out; the thread has not run since */
 	bool away;			/* others have the CPU before it does; likewise */
 	bool frequent;			/* they preempt the thread, or a task that polls, often */
 	u64 preempted;			/* local_clock() when they did so last */
@@ -54,7 +54,6 @@ bool vpoll_cpu_has_time(struct virtio_poller *p);
 void vpoll_note_user(struct virtio_poller *p);
 bool vpoll_note_submitter(struct virtio_poller *p);
 bool vpoll_others_first(struct virtio_poller *p);
-void vpoll_not_crowded(struct virtio_poller *p);
 bool vpoll_needs_cover(struct virtio_poller *p);
 void vpoll_back_off(struct virtio_poller *p);
 void vpoll_sample(struct virtio_poller *p);

@@ -149,8 +149,6 @@ static struct task_struct *vpoll_attach(struct virtio_poll_queue *q)
 		mod_timer(&p->timer, jiffies + 1);
 	if (vpoll_others_first(p))
 		WRITE_ONCE(p->away, true);
-	else if (unlikely(READ_ONCE(p->crowded_out)))
-		vpoll_not_crowded(p);
 	if (vpoll_needs_cover(p))
 		vpoll_cover(q);
 	else if (p->away)
@@ -516,8 +514,7 @@ static void vpoll_run(unsigned int cpu)
 
 	local_bh_disable();
 	p->wanted = false;
-	if (unlikely(READ_ONCE(p->crowded_out)))
-		vpoll_not_crowded(p);
+	WRITE_ONCE(p->crowded_out, false);
 	WRITE_ONCE(p->away, false);
 	p->delivered = false;
 	p->polls++;

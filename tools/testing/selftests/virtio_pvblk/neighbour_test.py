@@ -9,15 +9,11 @@ import contextlib
 import re
 import time
 
-from pvblk import BATCH, CROWDED_MAX, DEBUG, GuestCase
+from pvblk import CROWDED_MAX, DEBUG, GuestCase
 from pvlab import ktap
 
 FIRSTS = 4 if DEBUG else 8
 SELDOM_READS = 512 if DEBUG else 2048
-# The first six begin within 3.15 seconds of backing off, each further one after 1.6 more.
-RETRIES = 6 if DEBUG else 12
-RETRY_BATCHES = 200
-CROWDED_OUT = r"grep -c '\[[0-9]*\] ..[sh].* virtio_poll_starved:'"
 EVENT = re.compile(r"^\s*(.+)-\d+\s+\[\d+\] (\S+)\s+[\d.]+: virtio_poll_(\w+): .*callbacks=(\d)")
 
 
@@ -71,23 +67,6 @@ class Neighbour(GuestCase):
             stranded += count_stranded(events)
         print(f"# {stranded} of {FIRSTS} first reads were stranded")
         self.assertLessEqual(stranded, FIRSTS // 4)
-
-    def test_retries_beside_a_task_that_computes(self):
-        """The poller runs a little beside it, which does not say that the CPU is free."""
-        with self.computing(), self.traced() as events, self.counting(self.disk) as grown:
-            for _ in range(RETRY_BATCHES):
-                self.reads(self.disk, 1, BATCH, 0)
-                if int(self.sh(f"{CROWDED_OUT} /sys/kernel/tracing/trace")) > RETRIES:
-                    break
-        # Nothing is known of the task before it crowds the poller out for the first time.
-        first = next(i for i, e in enumerate(events) if e[1:3] == (True, "starved"))
-        events = events[first + 1 :]
-        retries = sum(softirq and name == "starved" for _, softirq, name, _ in events)
-        stranded = count_stranded(events)
-        print(f"# {stranded} reads were stranded by {retries} retries, {grown}")
-        self.assertGreaterEqual(retries, RETRIES)
-        # See "One request still waits" in driver-api/virtio-poll.rst.
-        self.assertLessEqual(stranded, 1)
 
     def test_reads_beside_a_task_that_comes_seldom(self):
         """The read that it interrupts is covered, and so are those that follow it."""
