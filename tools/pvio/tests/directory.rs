@@ -6,6 +6,7 @@
 mod common;
 
 use common::{eventfd, memfd, opener, pair, ring_at, set_used, words, Fake, Front, State, MEM};
+use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicUsize;
@@ -133,17 +134,22 @@ impl Share {
     }
 }
 
+/// Says what a VMM says until two of its rings run.
+fn begin(front: &Front, mem: &File, kick: &File) {
+    front.ask_u64(1);
+    front.negotiate();
+    front.give_memory(mem);
+    front.start_ring(0, 0, kick);
+    front.start_ring(2, 0, kick);
+}
+
 #[test]
 fn a_guest_goes_on_with_the_next_pvio() {
     let share = Share::new();
     let (state, old) = (Arc::clone(&share.state), share.serve());
     let (mem, kick, call) = (memfd(MEM), eventfd(), eventfd());
     let front = Front::connect(&old, "share");
-    front.ask_u64(1);
-    front.negotiate();
-    front.give_memory(&mem);
-    front.start_ring(0, 0, &kick);
-    front.start_ring(2, 0, &kick);
+    begin(&front, &mem, &kick);
     front
         .send(13, 1, &words(&[2]), &[call.as_raw_fd()])
         .unwrap();
@@ -195,11 +201,7 @@ fn a_guest_that_waits_for_the_host_is_not_handed_over() {
     let (state, old) = (Arc::clone(&share.state), share.serve());
     let (mem, kick) = (memfd(MEM), eventfd());
     let front = Front::connect(&old, "share");
-    front.ask_u64(1);
-    front.negotiate();
-    front.give_memory(&mem);
-    front.start_ring(0, 0, &kick);
-    front.start_ring(2, 0, &kick);
+    begin(&front, &mem, &kick);
     front.ask_u64(1); // so that the message before was handled
 
     let mut ends = old.lock().unwrap();
