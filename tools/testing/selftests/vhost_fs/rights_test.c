@@ -584,7 +584,7 @@ static void ids_in_acls_are_mapped_as_owners_are(void)
 	EXPECT_EQ(fs_getxattr(&f, node, name, NULL, 0), sizeof(acl));
 	EXPECT_EQ(fs_getxattr(&f, node, name, have, sizeof(have)), sizeof(acl));
 	EXPECT(!memcmp(have, acl, sizeof(acl)));
-	/* The mount does not map them: they are the owner nobody, as in stat(2), without rights. */
+	/* The mount maps neither id: the guest gets the overflow id for each, and no rights. */
 	EXPECT(!fsetxattr(fd, name, acl, sizeof(acl), 0));
 	fill_acl(want, 65534, 65534);
 	want[14] = 0;
