@@ -14,8 +14,8 @@
 #include <linux/export.h>
 #include <linux/uaccess.h>
 #include <linux/vhost_iotlb.h>
-#include <linux/vhost_serve_words.h>
 
+#include "ring.h"
 #include "serve.h"
 
 /*
@@ -102,7 +102,7 @@ static ssize_t vserve_add_part(struct vserve_reader *rd, u64 addr, size_t len, i
 	return len;
 }
 
-static int vserve_add_buffer(struct vserve_reader *rd, u64 addr, size_t len, bool write)
+static noinline int vserve_add_buffer(struct vserve_reader *rd, u64 addr, size_t len, bool write)
 {
 	int access = write ? VHOST_ACCESS_WO : VHOST_ACCESS_RO;
 	ssize_t now;
@@ -133,7 +133,33 @@ static void vserve_seek_last(struct vserve_reader *rd, const struct vserve_desc 
 		vserve_user_addr(map, addr) : NULL;
 }
 
-static int vserve_add_desc(struct vserve_reader *rd, const struct vserve_desc *desc)
+/*
+ * A buffer in one mapping, as nearly all are.  Returns false if it is not, or if anything is wrong
+ * with it: vserve_add_buffer() finds out then.
+ */
+static __always_inline bool vserve_add_whole(struct vserve_reader *rd,
+					     const struct vserve_desc *desc, bool write)
+{
+	const struct vhost_iotlb_map *map = vserve_find(rd, &rd->data, desc->addr);
+	unsigned int at = rd->out + rd->in;
+
+	if (!map || !(map->perm & (write ? VHOST_ACCESS_WO : VHOST_ACCESS_RO)) ||
+	    at == ARRAY_SIZE(rd->vq->iov) ||
+	    !desc->len || desc->len - 1 > map->last - desc->addr)
+		return false;
+	rd->vq->iov[at].iov_base = vserve_user_addr(map, desc->addr);
+	rd->vq->iov[at].iov_len = desc->len;
+	if (write) {
+		rd->in++;
+		rd->in_len += desc->len;
+	} else {
+		rd->out++;
+		rd->out_len += desc->len;
+	}
+	return true;
+}
+
+static __always_inline int vserve_add_desc(struct vserve_reader *rd, const struct vserve_desc *desc)
 {
 	bool write = desc->flags & VRING_DESC_F_WRITE;
 
@@ -145,15 +171,9 @@ static int vserve_add_desc(struct vserve_reader *rd, const struct vserve_desc *d
 	/* What the device reads comes first (virtio 1.2, 2.7.4.2). */
 	if (!write && rd->in)
 		return -EINVAL;
+	if (likely(vserve_add_whole(rd, desc, write)))
+		return 0;
 	return vserve_add_buffer(rd, desc->addr, desc->len, write);
-}
-
-/* The ring and the tables are where the driver wants them: they need not be aligned. */
-static bool vserve_read_raw(struct vring_desc *raw, const void __user *from)
-{
-	if (likely(vserve_is_words(from, sizeof(*raw))))
-		return vserve_get_words(raw, from, sizeof(*raw));
-	return !copy_from_user(raw, from, sizeof(*raw));
 }
 
 /* A descriptor of a table across two regions. */
@@ -188,7 +208,7 @@ static int vserve_read_table_desc(struct vserve_reader *rd, u64 addr, struct vse
 		return -EFAULT;
 	if (unlikely(vserve_part_of(map, addr, sizeof(raw)) != sizeof(raw)))
 		r = vserve_read_split_desc(rd, addr, &raw);
-	else if (!vserve_read_raw(&raw, vserve_user_addr(map, addr)))
+	else if (!vserve_get_raw_desc(&raw, vserve_user_addr(map, addr)))
 		r = -EFAULT;
 	if (r)
 		return r;
@@ -196,7 +216,7 @@ static int vserve_read_table_desc(struct vserve_reader *rd, u64 addr, struct vse
 	return 0;
 }
 
-static int vserve_read_table(struct vserve_reader *rd, const struct vserve_desc *table)
+static noinline int vserve_read_table(struct vserve_reader *rd, const struct vserve_desc *table)
 {
 	struct vserve_desc desc;
 	u64 i = 0;
@@ -234,7 +254,7 @@ static int vserve_read_chain(struct vserve_reader *rd, unsigned int i)
 			return -EINVAL;
 		if (++rd->nr > VSERVE_MAX_CHAIN)
 			return -E2BIG;
-		if (!vserve_read_raw(&raw, rd->vq->desc + i))
+		if (!vserve_get_raw_desc(&raw, rd->vq->desc + i))
 			return -EFAULT;
 		vserve_desc_to_cpu(rd->vq, &desc, &raw);
 		if (desc.flags & VRING_DESC_F_INDIRECT)
@@ -259,21 +279,15 @@ int vserve_get_chain(struct vserve_vring *vring, struct vserve_chain *chain)
 {
 	struct vhost_virtqueue *vq = &vring->vq;
 	struct vserve_reader rd = { .vq = vq };
-	__virtio16 raw;
 	u16 head, ahead;
 	int r;
 
-	if (vhost_vq_avail_empty(vq->dev, vq))
+	if (vserve_avail_empty(vring))
 		return vq->num;
 	/* That is also what it says of an index that it cannot read, or use. */
 	ahead = vq->avail_idx - vq->last_avail_idx;
-	if (!ahead || ahead > vq->num)
+	if (!ahead || ahead > vq->num || !vserve_get_head(vring, &head))
 		return -EFAULT;
-	if (get_user(raw, (__virtio16 __user *)
-		     &vq->avail->ring[vq->last_avail_idx & (vq->num - 1)]))
-		return -EFAULT;
-	head = vhost16_to_cpu(vq, raw);
-
 	r = vserve_read_chain(&rd, head);
 	vring->round_descs += rd.nr;
 	if (r)

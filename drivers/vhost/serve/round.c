@@ -18,6 +18,7 @@
 #include <linux/ktime.h>
 #include <linux/uaccess.h>
 
+#include "ring.h"
 #include "serve.h"
 #include <trace/events/vhost_serve.h>
 
@@ -150,7 +151,7 @@ static unsigned int vserve_available(struct vserve_vring *vring)
 {
 	struct vhost_virtqueue *vq = &vring->vq;
 
-	if (vhost_vq_avail_empty(vring->vq.dev, vq))
+	if (vserve_avail_empty(vring))
 		return 0;
 	/* An index that could not be read, or jumped: the take will say. */
 	return max_t(u16, vq->avail_idx - vq->last_avail_idx, 1);
@@ -245,7 +246,7 @@ static int vserve_round_locked(struct vserve_vring *vring, int budget)
 
 	/* A broken ring is not even looked at: each look would report it. */
 	if (idle && (!vring->running || vring->broken ||
-		     vhost_vq_avail_empty(vring->vq.dev, &vring->vq))) {
+		     vserve_avail_empty(vring))) {
 		/*
 		 * The worker may have answered what the poller still waits for, or
 		 * an ioctl let go of the vring.
@@ -364,12 +365,12 @@ static bool vserve_arm_locked(struct vserve_vring *vring)
 		return !vserve_backend_busy(vring);
 	if (!vring->running || vring->broken || vring->full)
 		return false;
-	if (!vhost_vq_avail_empty(vq->dev, vq) ||
+	if (!vserve_avail_empty(vring) ||
 	    vhost_enable_notify(vq->dev, vq))
 		return true;
 	/* An index that it could not read counts as none new there, here as one. */
 	if (vserve_is_armed(vq))
-		return !vhost_vq_avail_empty(vq->dev, vq);
+		return !vserve_avail_empty(vring);
 	vserve_give_to_worker(vring);
 	return true;
 }

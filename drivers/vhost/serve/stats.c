@@ -41,7 +41,7 @@ void vserve_read_stats(struct vserve_vring *vring,
 
 	/*
 	 * A reader that saw a used index before finds what is behind it counted;
-	 * pairs with the smp_wmb() of vhost_add_used_n().
+	 * pairs with the smp_wmb() of vserve_put_used().
 	 */
 	smp_rmb();
 	out->poller_cpu = READ_ONCE(vring->poller_cpu);

@@ -7,6 +7,7 @@
  * and leaves the vring to its worker, which takes the chain again from the start, and may sleep.
  * An error there is final.
  */
+#include "ring.h"
 #include "serve.h"
 
 /* Gives a head back without an answer. */
@@ -30,8 +31,7 @@ static int vserve_give_back(struct vserve_vring *vring, u16 head)
 static int vserve_skip_chain(struct vserve_vring *vring)
 {
 	struct vhost_virtqueue *vq = &vring->vq;
-	__virtio16 raw;
-	u16 at, head;
+	u16 head;
 
 	vserve_malformed(vring, VSERVE_BAD_CHAIN);
 	if (vq->avail_idx == vq->last_avail_idx)
@@ -39,11 +39,8 @@ static int vserve_skip_chain(struct vserve_vring *vring)
 	/* More than there can be: that was no index, and nothing to skip to. */
 	if ((u16)(vq->avail_idx - vq->last_avail_idx) > vq->num)
 		return -EPIPE;
-	at = vq->last_avail_idx & (vq->num - 1);
-	if (get_user(raw, (__virtio16 __user *)&vq->avail->ring[at]))
+	if (!vserve_get_head(vring, &head))
 		return -EPIPE;
-
-	head = vhost16_to_cpu(vq, raw);
 	/* Not a request, or one that has its answer coming. */
 	if (head >= vq->num || vserve_slot(vring, head)->state != VSERVE_FREE) {
 		vq->last_avail_idx++;

@@ -8,6 +8,7 @@
 #include <linux/log2.h>
 #include <linux/sched.h>
 
+#include "ring.h"
 #include "serve.h"
 #include <trace/events/vhost_serve.h>
 
@@ -23,12 +24,12 @@ static bool vserve_wants_call(struct vhost_virtqueue *vq)
 	/* Used index before the guest's wish, as the guest orders them. */
 	smp_mb();
 	if (!vhost_has_feature(vq, VIRTIO_RING_F_EVENT_IDX)) {
-		if (get_user(event, &vq->avail->flags))
+		if (!vserve_get_u16(&event, (const __virtio16 __user *)&vq->avail->flags))
 			return true;
 		return !(event & cpu_to_vhost16(vq, VRING_AVAIL_F_NO_INTERRUPT));
 	}
 	if (!vq->signalled_used_valid ||
-	    get_user(event, (__virtio16 __user *)&vq->avail->ring[vq->num]))
+	    !vserve_get_u16(&event, (const __virtio16 __user *)&vq->avail->ring[vq->num]))
 		return true;
 	return vring_need_event(vhost16_to_cpu(vq, event), vq->last_used_idx,
 				vq->signalled_used);
@@ -112,7 +113,7 @@ void vserve_measure_guest(struct vserve_vring *vring)
 	__virtio16 event;
 	bool seen;
 
-	if (get_user(event, (__virtio16 __user *)&vq->avail->ring[vq->num])) {
+	if (!vserve_get_u16(&event, (const __virtio16 __user *)&vq->avail->ring[vq->num])) {
 		vring->calls.asked_ns = 0;
 		return;
 	}
@@ -120,10 +121,7 @@ void vserve_measure_guest(struct vserve_vring *vring)
 	vserve_calls_learn(&vring->calls, ktime_get_ns(), seen);
 }
 
-/*
- * Used elements up to the wrap.  Before 6.12.43 vhost_add_used_n() publishes a half
- * of what goes across it when the other half faults.
- */
+/* Used elements up to the end of the ring: those behind it are at its beginning. */
 static unsigned int vserve_used_room(const struct vhost_virtqueue *vq)
 {
 	return vq->num - (vq->last_used_idx & (vq->num - 1));
@@ -135,21 +133,26 @@ static unsigned int vserve_used_room(const struct vhost_virtqueue *vq)
  * @heads: what to give back
  * @count: how many; at most vserve_used_room()
  *
- * If it fails nothing was given back: the index the guest looks at is the
- * last thing written, and ours is taken back.
+ * If it fails nothing was given back, because the index that the guest looks at is the last thing
+ * to be written.
  */
 int vserve_put_used(struct vserve_vring *vring, struct vring_used_elem *heads,
 		    unsigned int count)
 {
 	struct vhost_virtqueue *vq = &vring->vq;
-	u16 before = vq->last_used_idx;
+	u16 old = vq->last_used_idx, new = old + count;
 
 	lockdep_assert_held(&vq->mutex);
-	if (vhost_add_used_n(vq, heads, count)) {
-		vq->last_used_idx = before;
-		vq->signalled_used_valid = false;
+	if (!vserve_put_elems(vring, heads, count))
 		return -EFAULT;
-	}
+	/* The elements before the index; pairs with the guest's barrier between the two. */
+	smp_wmb();
+	if (!vserve_put_u16(&vq->used->idx, cpu_to_vhost16(vq, new)))
+		return -EFAULT;
+	vq->last_used_idx = new;
+	/* 65,536 answers without a signal: the distance to the last one says nothing any more. */
+	if (unlikely((u16)(new - vq->signalled_used) < (u16)(new - old)))
+		vq->signalled_used_valid = false;
 	vring->calls.due = true;
 	trace_vhost_serve_used(vring, count);
 	return 0;

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The words of a ring that the guest and we share: the indices, and what is at an index.
+ *
+ * vhost has functions for these.  Each of them asks first whether the device has an IOTLB, which
+ * ours has not, calls get_user() or put_user(), which have a speculation barrier, and says in the
+ * log what went wrong.  The poller looks at each ring in each of its rounds, so here the words
+ * are read and written in place.  vhost has checked that the rings lie in user space, when the
+ * owner set their addresses.
+ *
+ * The owner or the guest may take the memory away at any time, so each access may fail.
+ */
+#ifndef _VHOST_SERVE_RING_H
+#define _VHOST_SERVE_RING_H
+
+#include <linux/align.h>
+#include <linux/fault-inject-usercopy.h>
+#include <linux/uaccess.h>
+#include <linux/vhost_serve.h>
+
+/* Returns false if the word cannot be read. */
+static inline bool vserve_get_u16(__virtio16 *to, const __virtio16 __user *from)
+{
+	if (can_do_masked_user_access())
+		from = masked_user_access_begin(from);
+	else if (!user_read_access_begin(from, sizeof(*from)))
+		return false;
+	unsafe_get_user(*to, from, fault);
+	user_read_access_end();
+	return true;
+fault:
+	user_read_access_end();
+	return false;
+}
+
+/* Returns false if the word cannot be written. */
+static inline bool vserve_put_u16(__virtio16 __user *to, __virtio16 word)
+{
+	if (can_do_masked_user_access())
+		to = masked_user_access_begin(to);
+	else if (!user_write_access_begin(to, sizeof(*to)))
+		return false;
+	unsafe_put_user(word, to, fault);
+	user_write_access_end();
+	return true;
+fault:
+	user_write_access_end();
+	return false;
+}
+
+/**
+ * vserve_avail_empty - has the guest published no chain that was not taken yet?
+ * @vring: its mutex is held
+ *
+ * An index that cannot be read, or that jumped, counts as a chain: vserve_get_chain() finds out.
+ */
+static inline bool vserve_avail_empty(struct vserve_vring *vring)
+{
+	struct vhost_virtqueue *vq = &vring->vq;
+	__virtio16 raw;
+	u16 idx;
+
+	if (vq->avail_idx != vq->last_avail_idx)
+		return false;
+	if (!vserve_get_u16(&raw, &vq->avail->idx))
+		return false;
+	idx = vhost16_to_cpu(vq, raw);
+	if ((u16)(idx - vq->last_avail_idx) > vq->num)
+		return false;
+	if (idx == vq->avail_idx)
+		return true;
+	vq->avail_idx = idx;
+	/* The index before what it points at; pairs with the guest's barrier between the two. */
+	smp_rmb();
+	return false;
+}
+
+/* The head of the chain at last_avail_idx; false if it cannot be read. */
+static inline bool vserve_get_head(struct vserve_vring *vring, u16 *head)
+{
+	struct vhost_virtqueue *vq = &vring->vq;
+	__virtio16 raw;
+
+	if (!vserve_get_u16(&raw, (const __virtio16 __user *)
+			    &vq->avail->ring[vq->last_avail_idx & (vq->num - 1)]))
+		return false;
+	*head = vhost16_to_cpu(vq, raw);
+	return true;
+}
+
+/* The ring and the tables are where the driver wants them, so @from need not be aligned. */
+static __always_inline bool vserve_get_raw_desc(struct vring_desc *to, const void __user *from)
+{
+	const u64 __user *at = from;
+	u64 *words = (u64 *)to;
+
+	if (unlikely(!IS_ALIGNED((unsigned long)from, sizeof(u64))))
+		return !copy_from_user(to, from, sizeof(*to));
+	if (should_fail_usercopy())
+		return false;
+	if (can_do_masked_user_access())
+		at = masked_user_access_begin(at);
+	else if (!user_read_access_begin(at, sizeof(*to)))
+		return false;
+	unsafe_get_user(words[0], at, fault);
+	unsafe_get_user(words[1], at + 1, fault);
+	user_read_access_end();
+	return true;
+fault:
+	user_read_access_end();
+	return false;
+}
+
+/**
+ * vserve_put_elems - write elements to the used ring, which the guest does not see yet
+ * @vring: its mutex is held
+ * @elems: what to write
+ * @nr: how many, up to the end of the ring at most
+ *
+ * Return: false if one of them cannot be written.
+ */
+static inline bool vserve_put_elems(struct vserve_vring *vring,
+				    const struct vring_used_elem *elems, unsigned int nr)
+{
+	struct vhost_virtqueue *vq = &vring->vq;
+	struct vring_used_elem __user *at =
+		(struct vring_used_elem __user *)vq->used->ring +
+		(vq->last_used_idx & (vq->num - 1));
+
+	if (should_fail_usercopy())
+		return false;
+	if (can_do_masked_user_access())
+		at = masked_user_access_begin(at);
+	else if (!user_write_access_begin(at, nr * sizeof(*at)))
+		return false;
+	for (; nr; nr--, at++, elems++) {
+		unsafe_put_user(elems->id, &at->id, fault);
+		unsafe_put_user(elems->len, &at->len, fault);
+	}
+	user_write_access_end();
+	return true;
+fault:
+	user_write_access_end();
+	return false;
+}
+
+#endif
