@@ -49,6 +49,24 @@ static inline void __user *vserve_words_of(const struct iov_iter *iter, size_t l
 }
 
 /**
+ * vserve_words_done - go on behind bytes of which vserve_words_of() has said where they are
+ * @iter: ITER_IOVEC
+ * @len: how many there are
+ *
+ * As iov_iter_advance(), for one buffer.
+ */
+static inline void vserve_words_done(struct iov_iter *iter, size_t len)
+{
+	iter->count -= len;
+	iter->iov_offset += len;
+	if (iter->iov_offset < iter_iov(iter)->iov_len)
+		return;
+	iter->iov_offset = 0;
+	iter->__iov++;
+	iter->nr_segs--;
+}
+
+/**
  * vserve_get_words - copy words from the owner's memory
  * @to: room for @len bytes, aligned
  * @from: vserve_is_words() is true for it and @len
@@ -69,7 +87,11 @@ static inline bool vserve_get_words(void *to, const void __user *from, size_t le
 		at = masked_user_access_begin(at);
 	else if (!user_read_access_begin(at, len))
 		return false;
-	for (; len; len -= sizeof(*word), word++, at++)
+	for (; len > sizeof(*word); len -= 2 * sizeof(*word), word += 2, at += 2) {
+		unsafe_get_user(word[0], at, fault);
+		unsafe_get_user(word[1], at + 1, fault);
+	}
+	if (len)
 		unsafe_get_user(*word, at, fault);
 	user_read_access_end();
 	return true;
@@ -97,7 +119,11 @@ static inline bool vserve_put_words(void __user *to, const void *from, size_t le
 		at = masked_user_access_begin(at);
 	else if (!user_write_access_begin(at, len))
 		return false;
-	for (; len; len -= sizeof(*word), word++, at++)
+	for (; len > sizeof(*word); len -= 2 * sizeof(*word), word += 2, at += 2) {
+		unsafe_put_user(word[0], at, fault);
+		unsafe_put_user(word[1], at + 1, fault);
+	}
+	if (len)
 		unsafe_put_user(*word, at, fault);
 	user_write_access_end();
 	return true;

@@ -20,7 +20,7 @@ static bool vhfs_fetch_words(struct vhfs_req *req, void *to, size_t len)
 
 	if (!from || !vserve_get_words(to, from, len))
 		return false;
-	iov_iter_advance(&req->src, len);
+	vserve_words_done(&req->src, len);
 	return true;
 }
 

@@ -89,7 +89,7 @@ static bool vhfs_copy_out(const void *from, size_t len, struct iov_iter *to)
 	at = vserve_words_of(to, len);
 	if (!at || !vserve_put_words(at, from, len))
 		return copy_to_iter(from, len, to) == len;
-	iov_iter_advance(to, len);
+	vserve_words_done(to, len);
 	return true;
 }
 
