@@ -75,6 +75,16 @@ static inline bool vserve_avail_empty(struct vserve_vring *vring)
 	return false;
 }
 
+/* vserve_avail_empty(), but without the mutex, and without a word on what is new. */
+static inline bool vserve_avail_unchanged(const struct vhost_virtqueue *vq)
+{
+	u16 last = READ_ONCE(vq->last_avail_idx);
+	__virtio16 raw;
+
+	return READ_ONCE(vq->avail_idx) == last && vserve_get_u16(&raw, &vq->avail->idx) &&
+	       raw == cpu_to_vhost16((struct vhost_virtqueue *)vq, last);
+}
+
 /* The head of the chain at last_avail_idx; false if it cannot be read. */
 static inline bool vserve_get_head(struct vserve_vring *vring, u16 *head)
 {

@@ -234,25 +234,52 @@ static void vserve_round_signal(struct vserve_vring *vring, int nr)
 		vserve_signal_soon(vring);
 }
 
+/*
+ * Has a round nothing to do but to look for new chains?  The poller may have to be told of
+ * what the worker answered, or that an ioctl let go of the vring: vserve_publish().
+ */
+static bool vserve_is_idle(const struct vserve_vring *vring)
+{
+	return !vring->nr_polled && !vserve_has_done(vring) && list_empty(&vring->pending) &&
+	       !(vring->calls.due && vring->vq.call_ctx.ctx);
+}
+
+static bool vserve_is_published(const struct vserve_vring *vring)
+{
+	return vring->src.inflight == vring->nr_inflight && !vring->src.retry_ns;
+}
+
+/*
+ * Most rings have nothing in most rounds, and to lock and unlock each would be most of a round.
+ * So the poller looks first, without the mutex.  What it reads may change meanwhile, and the
+ * ring's address, too.  If it misses something that way the next round finds it, and no poller
+ * sleeps before vserve_arm() has looked with the mutex held.
+ */
+static bool vserve_looks_idle(const struct vserve_vring *vring)
+{
+	const struct vhost_virtqueue *vq = &vring->vq;
+	bool idle;
+
+	pagefault_disable();
+	/* Nothing is done by what is read here. */
+	idle = data_race(vring->running && !vring->broken && !vring->calls.asked_ns &&
+			 vserve_is_idle(vring) && vserve_is_published(vring) &&
+			 vserve_avail_unchanged(vq));
+	pagefault_enable();
+	return idle;
+}
+
 static int vserve_round_locked(struct vserve_vring *vring, int budget)
 {
-	bool idle = !vring->nr_polled && !vserve_has_done(vring) &&
-		    list_empty(&vring->pending) &&
-		    !(vring->calls.due && vring->vq.call_ctx.ctx);
 	int nr, taken, r;
 
 	if (unlikely(vring->calls.asked_ns))
 		vserve_measure_guest(vring);
 
 	/* A broken ring is not even looked at: each look would report it. */
-	if (idle && (!vring->running || vring->broken ||
-		     vserve_avail_empty(vring))) {
-		/*
-		 * The worker may have answered what the poller still waits for, or
-		 * an ioctl let go of the vring.
-		 */
-		if (vring->src.inflight != vring->nr_inflight ||
-		    vring->src.retry_ns)
+	if (vserve_is_idle(vring) &&
+	    (!vring->running || vring->broken || vserve_avail_empty(vring))) {
+		if (!vserve_is_published(vring))
 			vserve_publish(vring);
 		return 0;
 	}
@@ -320,13 +347,12 @@ static void vserve_faults_on(struct vserve_vring *vring, struct eventfd_ctx *err
 	vring->vq.error_ctx = error;
 }
 
-static int vserve_poll(struct vhost_poll_source *src, int budget)
+static noinline int vserve_round(struct vserve_vring *vring, int budget)
 {
-	struct vserve_vring *vring = vserve_to_vring(src);
 	struct eventfd_ctx *error;
 	int nr = 0;
 
-	if (READ_ONCE(vring->with_worker) || !vserve_try_lock(vring))
+	if (!vserve_try_lock(vring))
 		return 0;
 	if (!vring->with_worker) {
 		error = vserve_faults_off(vring);
@@ -335,6 +361,15 @@ static int vserve_poll(struct vhost_poll_source *src, int budget)
 	}
 	mutex_unlock(&vring->vq.mutex);
 	return nr;
+}
+
+static int vserve_poll(struct vhost_poll_source *src, int budget)
+{
+	struct vserve_vring *vring = vserve_to_vring(src);
+
+	if (READ_ONCE(vring->with_worker) || vserve_looks_idle(vring))
+		return 0;
+	return vserve_round(vring, budget);
 }
 
 /*
