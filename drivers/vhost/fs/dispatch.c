@@ -282,7 +282,7 @@ static bool vhfs_write_is_hot(const struct vhfs_req *req)
 	/* A write that goes to the disk at once waits for the disk. */
 	if (flags & (O_DIRECT | O_DSYNC | __O_SYNC) && !vhfs_in_memory(sb))
 		return false;
-	return iov_iter_count(&req->src) <= VHFS_HOT_WRITE;
+	return iov_iter_count(&req->src) <= VHFS_HOT_COPY;
 }
 
 static bool vhfs_data_is_hot(const struct vhfs_req *req)

@@ -68,7 +68,7 @@ struct vhfs_req;
 #define VHFS_NO_GROUP		((u32)-1)
 
 /* More than that takes long for a thread that other guests wait for. */
-#define VHFS_HOT_WRITE		((u32)SZ_128K)	/* to copy */
+#define VHFS_HOT_COPY		((u32)SZ_128K)	/* to copy */
 #define VHFS_HOT_DIRENTS	((u32)SZ_16K)	/* to gather */
 #define VHFS_HOT_SIZE		((loff_t)SZ_1M)	/* of a file, to free */
 #define VHFS_HOT_LEVELS		256U		/* of directories, to go up */

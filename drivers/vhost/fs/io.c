@@ -86,7 +86,7 @@ static bool vhfs_is_resident(struct file *file, loff_t pos, size_t len)
 static int vhfs_quick_flags(struct file *file, const struct fuse_read_in *arg,
 			    size_t len)
 {
-	if (!S_ISREG(file_inode(file)->i_mode))
+	if (!S_ISREG(file_inode(file)->i_mode) || len > VHFS_HOT_COPY)
 		return -1;
 	/* A direct read waits for the disk, where there is one. */
 	if (arg->flags & O_DIRECT && !shmem_mapping(file->f_mapping))

@@ -26,7 +26,7 @@
 #define BAD	8
 #define SECTORS	(BLOCK / 512)
 #define DISK	"fserr"
-/* Larger ones go to a worker: VHFS_HOT_WRITE of the kernel. */
+/* Larger ones go to a worker: VHFS_HOT_COPY of the kernel. */
 #define HOT	(128U << 10)
 
 static u8 data[1 << 20];
