@@ -441,6 +441,9 @@ struct vserve_vring {
  * @vdev: its nvqs is how many of @vrings there are; it and they only grow, until
  *	the file is closed
  * @features: negotiated; for vrings to come
+ * @copies: submit() moves data by the poller's CPU, not by a disk's; set before a vring starts
+ * @nr_running: vrings that run or stop
+ * @round_bytes: how many bytes a vring of weight VSERVE_WEIGHT may move in a round
  * @css: @memcg: the owner's, for block I/O and memory of workers
  * @in_cgroup: @css is not that of the root, which has no limits
  * @wq: workers of requests
@@ -455,6 +458,9 @@ struct vserve_dev {
 	struct vhost_virtqueue *vqs[VHOST_SERVE_MAX_VRINGS];
 	struct vserve_vring *vrings[VHOST_SERVE_MAX_VRINGS];
 	u64 features;
+	bool copies;
+	unsigned int nr_running;
+	unsigned int round_bytes;
 	struct workqueue_struct *wq;
 	struct workqueue_struct *end_wq;
 	struct workqueue_struct *ring_wq;

@@ -195,6 +195,12 @@ static void vblk_init_vring(struct vserve_vring *vring)
 	to_vblk_vring(vring)->hctx_used = VHOST_BLK_HCTX_AUTO;
 }
 
+/* From the page cache, in the poller's round; see engine_file.c. */
+static bool vblk_copies(const struct vblk_backend *be)
+{
+	return be->engine_id == VHOST_BLK_ENGINE_FILE && !(be->file->f_flags & O_DIRECT);
+}
+
 static int vblk_start(struct vserve_vring *vvring)
 {
 	struct vblk_vring *vring = to_vblk_vring(vvring);
@@ -204,6 +210,7 @@ static int vblk_start(struct vserve_vring *vvring)
 	if (!bind)
 		return -ENOMEM;
 	vring->backend = dev->backend;
+	vvring->dev->copies = vring->backend && vblk_copies(vring->backend);
 	vring->limits = (struct vblk_limits){};
 	if (vring->backend)
 		vblk_backend_limits(vring->backend, vvring->vq.acked_features,

@@ -83,6 +83,7 @@ static void vhfs_forget_owner(struct vserve_dev *vdev)
 
 static int vhfs_start(struct vserve_vring *vring)
 {
+	vring->dev->copies = true;
 	return to_vhfs_dev(vring->dev)->ex ? 0 : -ENODEV;
 }
 

@@ -114,7 +114,7 @@ static int vserve_take_some(struct vserve_vring *vring, unsigned int budget,
 			    bool may_sleep)
 {
 	unsigned long descs_max = vserve_share_of(vring, VSERVE_ROUND_DESCS);
-	unsigned long bytes_max = vserve_share_of(vring, VSERVE_ROUND_BYTES);
+	unsigned long bytes_max = vserve_share_of(vring, READ_ONCE(vring->dev->round_bytes));
 	unsigned long bytes = 0;
 	unsigned int nr = 0;
 	struct vserve_req *req;

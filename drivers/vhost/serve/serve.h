@@ -10,9 +10,14 @@
 #ifndef _VHOST_SERVE_H
 #define _VHOST_SERVE_H
 
+#include <linux/sizes.h>
 #include <linux/vhost_serve.h>
 
-#define VSERVE_ROUND_BYTES	(4 * 1024 * 1024)
+#define VSERVE_ROUND_BYTES	((unsigned int)SZ_4M)
+/* Of a device, if the poller copies them: that takes its time, and other guests wait. */
+#define VSERVE_COPY_BYTES	((unsigned int)SZ_1M)
+/* Of a vring of it, however many there are. */
+#define VSERVE_COPY_MIN		((unsigned int)SZ_128K)
 /* Empty descriptors are no bytes, and take as long to read as others. */
 #define VSERVE_ROUND_DESCS	(4 * VSERVE_MAX_CHAIN)
 /* How long a full backend is asked again before a worker queues for it. */

@@ -174,6 +174,17 @@ out:
 	return r;
 }
 
+/* Vrings of a device share what the poller may copy for it in a round. */
+static void vserve_count_running(struct vserve_dev *dev, int more)
+{
+	unsigned int bytes = VSERVE_ROUND_BYTES;
+
+	dev->nr_running += more;
+	if (dev->copies && dev->nr_running)
+		bytes = max(VSERVE_COPY_BYTES / dev->nr_running, VSERVE_COPY_MIN);
+	WRITE_ONCE(dev->round_bytes, bytes);
+}
+
 /**
  * vserve_vring_start - serve a vring
  * @vring: the device's mutex is held, by its owner
@@ -197,6 +208,7 @@ int vserve_vring_start(struct vserve_vring *vring)
 	r = vserve_activate(vring);
 	if (r)
 		goto stop;
+	vserve_count_running(vring->dev, 1);
 	r = vserve_attach(vring);
 	if (!r)
 		return 0;
@@ -266,6 +278,7 @@ static void vserve_end_stop(struct vserve_vring *vring)
 	mutex_unlock(&vring->vq.mutex);
 	mmput(vring->mm);
 	vring->mm = NULL;
+	vserve_count_running(vring->dev, -1);
 }
 
 /**

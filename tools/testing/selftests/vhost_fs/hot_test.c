@@ -434,6 +434,39 @@ static void what_takes_long_is_left_to_workers(void)
 	fs_close(&f);
 }
 
+/* Of a ring that starts with more reads than a device may have in a round. */
+static void a_round_copies_so_much_and_no_more(void)
+{
+	u8 in[sizeof(struct fuse_in_header) + sizeof(struct fuse_read_in)];
+	struct fuse_read_in *arg = (void *)(in + sizeof(struct fuse_in_header));
+	static const u8 data[128 << 10];
+	struct fs_raw raw = {
+		.in = in, .in_len = sizeof(in), .queue = 1,
+		.out_room = sizeof(struct fuse_out_header) + sizeof(data),
+	};
+	struct fuse_entry_out e;
+	u16 base[FS_QUEUES];
+	unsigned int i;
+	struct fs f;
+	u64 fh;
+
+	hot_begin(&f, "tmpfs");
+	EXPECT_EQ(fs_create(&f, FUSE_ROOT_ID, "file", O_RDWR, 0644, &e, &fh), 0);
+	EXPECT_EQ(fs_write(&f, e.nodeid, fh, 0, data, sizeof(data)), sizeof(data));
+	fs_hand_over(&f, base);
+	for (i = 0; i < FS_SLOTS; i++) {
+		fs_header(&f, (void *)in, FUSE_READ, e.nodeid, sizeof(*arg));
+		*arg = (struct fuse_read_in){ .fh = fh, .size = sizeof(data) };
+		fs_send(&f, i, &raw);
+	}
+	fs_take_over(&f, base);
+	for (i = 0; i < FS_SLOTS; i++)
+		EXPECT_EQ(fs_wait(&f, i, 1), raw.out_room);
+	ktap_msg("%llu rounds", (unsigned long long)poller_stats(&f).rounds_hit);
+	EXPECT(poller_stats(&f).rounds_hit > 1);
+	fs_close(&f);
+}
+
 static void a_frozen_file_system_is_left_to_workers(void)
 {
 	struct {
@@ -520,6 +553,7 @@ int main(int argc, char **argv)
 		TEST(an_owner_killed_asleep_leaves_no_thread),
 		TEST(big_files_are_freed_by_workers),
 		TEST(what_takes_long_is_left_to_workers),
+		TEST(a_round_copies_so_much_and_no_more),
 		TEST(a_frozen_file_system_is_left_to_workers),
 		TEST(a_long_way_up_is_left_to_workers),
 	};
