@@ -86,6 +86,7 @@
 #include <linux/kthread.h>
 #include <linux/llist.h>
 #include <linux/sched/mm.h>
+#include <linux/slab.h>
 #include <linux/uio.h>
 #include <linux/vhost_poll.h>
 #include <linux/workqueue.h>
@@ -491,6 +492,23 @@ static inline void vserve_charge_end(struct mem_cgroup *before)
 {
 	set_active_memcg(before);
 	kthread_associate_blkcg(NULL);
+}
+
+/**
+ * vserve_alloc_quick - memory for a request, in a round of the poller, at the owner's cost
+ * @dev: the device
+ * @size: in bytes
+ *
+ * Return: NULL where that would sleep, or exceed the limit of the owner's cgroup: a worker is to
+ * try again then.
+ */
+static inline void *vserve_alloc_quick(struct vserve_dev *dev, size_t size)
+{
+	struct mem_cgroup *before = set_active_memcg(dev->memcg);
+	void *memory = kmalloc(size, GFP_NOWAIT | __GFP_ACCOUNT | __GFP_NOWARN);
+
+	set_active_memcg(before);
+	return memory;
 }
 
 /**

@@ -51,16 +51,9 @@ static int vblk_make_large_room(struct vblk_req *req, unsigned int nr,
 static struct bio_vec *vblk_alloc_bvec(struct vblk_dev *dev, unsigned int nr,
 				       bool may_sleep)
 {
-	struct mem_cgroup *before;
-	struct bio_vec *bvec;
-
 	if (may_sleep)
-		return kvmalloc_array(nr, sizeof(*bvec), GFP_KERNEL_ACCOUNT);
-	before = set_active_memcg(dev->base.memcg);
-	bvec = kmalloc_array(nr, sizeof(*bvec),
-			     GFP_NOWAIT | __GFP_ACCOUNT | __GFP_NOWARN);
-	set_active_memcg(before);
-	return bvec;
+		return kvmalloc_array(nr, sizeof(struct bio_vec), GFP_KERNEL_ACCOUNT);
+	return vserve_alloc_quick(&dev->base, nr * sizeof(struct bio_vec));
 }
 
 /**

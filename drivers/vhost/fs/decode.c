@@ -5,6 +5,7 @@
  */
 #include <linux/limits.h>
 #include <linux/slab.h>
+#include <linux/vhost_serve.h>
 #include <linux/vhost_serve_words.h>
 #include <linux/xattr.h>
 
@@ -144,7 +145,7 @@ static int vhfs_split_strings(struct vhfs_req *req, size_t rest)
 
 static int vhfs_get_rest(struct vhfs_req *req, size_t rest)
 {
-	gfp_t gfp = req->may_sleep ? GFP_KERNEL_ACCOUNT : GFP_NOWAIT;
+	const struct vserve_vring *vring = req->ring;
 	int r;
 
 	if (rest > MAX_REST)
@@ -152,10 +153,10 @@ static int vhfs_get_rest(struct vhfs_req *req, size_t rest)
 	if (!rest && !req->op->names[0])
 		return 0;
 	/* Too much for the poller to copy, or to allocate. */
-	if (!req->may_sleep && rest > PAGE_SIZE)
+	if (!req->may_sleep && rest >= PAGE_SIZE)
 		return VHFS_PUNT;
-	req->buf = req->may_sleep ? kvmalloc(rest + 1, gfp) :
-				    kmalloc(rest + 1, gfp | __GFP_NOWARN);
+	req->buf = req->may_sleep ? kvmalloc(rest + 1, GFP_KERNEL_ACCOUNT) :
+				    vserve_alloc_quick(vring->dev, rest + 1);
 	if (!req->buf)
 		return req->may_sleep ? -ENOMEM : VHFS_PUNT;
 	r = vhfs_fetch(req, req->buf, rest);

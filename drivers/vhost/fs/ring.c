@@ -25,9 +25,9 @@ static int vhfs_copy_iov(struct vhfs_slot *slot,
 
 	slot->iov = slot->inline_iov;
 	if (nr > ARRAY_SIZE(slot->inline_iov))
-		slot->iov = kmalloc_array(nr, sizeof(*slot->iov), may_sleep ?
-					  GFP_KERNEL_ACCOUNT :
-					  GFP_NOWAIT | __GFP_NOWARN);
+		slot->iov = may_sleep ?
+			kmalloc_array(nr, sizeof(*slot->iov), GFP_KERNEL_ACCOUNT) :
+			vserve_alloc_quick(slot->base.vring->dev, nr * sizeof(*slot->iov));
 	if (!slot->iov) {
 		slot->iov = slot->inline_iov;
 		return -ENOMEM;
