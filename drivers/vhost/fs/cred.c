@@ -243,6 +243,15 @@ static bool vhfs_is_caller(const struct vhfs_caller *slot,
 	       slot->kill == kill;
 }
 
+/* By all that vhfs_is_caller() compares, so that two groups of one user have a slot each. */
+static struct vhfs_caller *vhfs_caller_slot(struct vhfs_creds *creds, const struct vhfs_req *req,
+					    bool kill)
+{
+	u32 hash = hash_32(req->in.gid, 32) ^ hash_32(req->group + kill, 32);
+
+	return &creds->callers[hash_32(req->in.uid ^ hash, CALLERS_BITS)];
+}
+
 /**
  * vhfs_cred_caller - the credentials that make things for a request's caller
  * @req: decoded
@@ -260,8 +269,7 @@ const struct cred *vhfs_cred_caller(struct vhfs_req *req, bool kill)
 
 	if (creds->squash)
 		return get_cred(creds->base[kill]);
-	slot = &creds->callers[hash_32(req->in.uid ^ hash_32(req->in.gid, 32),
-				       CALLERS_BITS)];
+	slot = vhfs_caller_slot(creds, req, kill);
 	mutex_lock(&creds->lock);
 	if (vhfs_is_caller(slot, req, kill)) {
 		cred = get_cred(slot->cred);
