@@ -203,34 +203,41 @@ static const struct cred *vhfs_cred_maker(struct vhfs_req *req, bool kill)
 	return cred;
 }
 
-/*
- * A caller that is not root makes files as on a local file system: without CAP_FSETID the
- * set-group-ID bit is cleared if the caller is not in the file's group.
- */
-static const struct cred *vhfs_cred_of(struct vhfs_req *req)
+static int vhfs_run_as(struct vhfs_req *req, const struct cred *cred)
 {
-	bool kills = vhfs_kills(req);
+	const struct cred *old = vhfs_act_as(cred);
+	int r = req->op->run(req);
 
-	if (req->op->flags & VHFS_OP_AS_CALLER)
-		return vhfs_cred_maker(req, kills || req->in.uid);
-	/* Whether the group bit goes depends on the caller's group. */
-	if (kills && req->in.opcode == FUSE_SETXATTR)
-		return vhfs_cred_caller(req, true);
-	return get_cred(vhfs_cred_base(req->ex->creds, kills));
+	vhfs_act_end(old);
+	return r;
 }
 
-static int vhfs_run_as(struct vhfs_req *req)
+static int vhfs_run_as_caller(struct vhfs_req *req, const struct cred *cred)
 {
-	const struct cred *cred = vhfs_cred_of(req), *old;
 	int r;
 
 	if (IS_ERR(cred))
 		return PTR_ERR(cred);
-	old = vhfs_act_as(cred);
-	r = req->op->run(req);
-	vhfs_act_end(old);
+	r = vhfs_run_as(req, cred);
 	put_cred(cred);
 	return r;
+}
+
+/*
+ * A caller that is not root makes files as on a local file system: without CAP_FSETID the
+ * set-group-ID bit is cleared if the caller is not in the file's group.
+ */
+static int vhfs_run_with_rights(struct vhfs_req *req)
+{
+	bool kills = vhfs_kills(req);
+
+	if (req->op->flags & VHFS_OP_AS_CALLER)
+		return vhfs_run_as_caller(req, vhfs_cred_maker(req, kills || req->in.uid));
+	/* Whether the group bit goes depends on the caller's group. */
+	if (kills && req->in.opcode == FUSE_SETXATTR)
+		return vhfs_run_as_caller(req, vhfs_cred_caller(req, true));
+	/* The export has them until after the request. */
+	return vhfs_run_as(req, vhfs_cred_base(req->ex->creds, kills));
 }
 
 /* Here, where no lock is held.  What the guest knows already needs no room: vhfs_may_make(). */
@@ -269,7 +276,7 @@ int vhfs_run(struct vhfs_req *req)
 		return r;
 	if (req->op->flags & VHFS_OP_PLAIN)
 		return req->op->run(req);
-	return vhfs_run_as(req);
+	return vhfs_run_with_rights(req);
 }
 
 static bool vhfs_write_is_hot(const struct vhfs_req *req)

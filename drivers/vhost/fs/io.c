@@ -12,6 +12,7 @@
 #include <linux/pagemap.h>
 #include <linux/shmem_fs.h>
 #include <linux/timekeeping.h>
+#include <linux/vhost_serve_words.h>
 
 #include "fs.h"
 
@@ -24,7 +25,10 @@ static bool vhfs_read_iter(const struct vhfs_req *req,
 			   struct iov_iter *iter)
 {
 	*iter = req->dst;
-	iov_iter_advance(iter, sizeof(struct fuse_out_header));
+	if (vserve_words_of(iter, sizeof(struct fuse_out_header)))
+		vserve_words_done(iter, sizeof(struct fuse_out_header));
+	else
+		iov_iter_advance(iter, sizeof(struct fuse_out_header));
 	iov_iter_truncate(iter, min(arg->size, VHFS_MAX_WRITE));
 	return (s64)arg->offset >= 0 &&
 	       arg->offset <= LLONG_MAX - VHFS_MAX_WRITE;

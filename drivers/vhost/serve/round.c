@@ -100,7 +100,9 @@ static void vserve_retry_pending(struct vserve_vring *vring)
 static unsigned long vserve_share_of(const struct vserve_vring *vring,
 				     unsigned long whole)
 {
-	return max(whole * vring->src.weight / VSERVE_WEIGHT, 1UL);
+	unsigned int weight = vring->src.weight;
+
+	return weight == VSERVE_WEIGHT ? whole : max(whole * weight / VSERVE_WEIGHT, 1UL);
 }
 
 /* Submission is the poller's, on its CPU. */
@@ -262,9 +264,9 @@ static bool vserve_looks_idle(const struct vserve_vring *vring)
 
 	pagefault_disable();
 	/* Nothing is done by what is read here. */
-	idle = data_race(vring->running && !vring->broken && !vring->calls.asked_ns &&
-			 vserve_is_idle(vring) && vserve_is_published(vring) &&
-			 vserve_avail_unchanged(vq));
+	idle = data_race(vring->running && !vring->broken && !vring->nr_polled &&
+			 vserve_avail_unchanged(vq) && !vring->calls.asked_ns &&
+			 vserve_is_idle(vring) && vserve_is_published(vring));
 	pagefault_enable();
 	return idle;
 }
@@ -288,13 +290,14 @@ static int vserve_round_locked(struct vserve_vring *vring, int budget)
 	WRITE_ONCE(vring->reaper, current);
 	if (vring->nr_polled)
 		vring->ops->reap(vring);
-	nr = vserve_complete(vring, budget, false);
+	nr = vserve_has_done(vring) ? vserve_complete(vring, budget, false) : 0;
 	if (nr < 0)
 		goto hand_over;
 	vserve_retry_pending(vring);
 	taken = vserve_take_round(vring, budget);
 	/* What was answered at once, or completed synchronously. */
-	r = budget > nr ? vserve_complete(vring, budget - nr, false) : 0;
+	r = budget > nr && vserve_has_done(vring) ?
+		vserve_complete(vring, budget - nr, false) : 0;
 	nr += taken;
 	if (r < 0)
 		goto hand_over;
