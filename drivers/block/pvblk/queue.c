@@ -250,9 +250,10 @@ static unsigned int pvblk_collect(struct pvblk_vq *vq, struct pvblk_done *done, 
 		if (!vq->iopoll)
 			virtio_poll_answered(&vq->q, polled);
 		done->batch = pvblk_queue_restart(vq, done->batch);
-	} else if (unlikely(vq->q.inflight && virtqueue_is_broken(vq->q.vq))) {
-		pvblk_fail_all(vq->dev);
 	}
+	/* Behind good answers, too: a broken ring has no more interrupts that would tell. */
+	if (unlikely(vq->q.inflight && virtqueue_is_broken(vq->q.vq)))
+		pvblk_fail_all(vq->dev);
 	return n;
 }
 

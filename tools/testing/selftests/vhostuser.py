@@ -221,10 +221,12 @@ class Backend(threading.Thread):
             self.memory.write(address, data[:size])
             data = data[size:]
 
-    def push(self, ring, head, length):
+    def push(self, ring, length, *heads, jump=0):
+        """An entry for each of HEADS, and an index that moves once, by so many and JUMP."""
         area, at = ring.used_ring
-        struct.pack_into("<II", area, at + 4 + 8 * (ring.used % ring.size), head, length)
-        self.advance(ring, 1)
+        for used, head in enumerate(heads, ring.used):
+            struct.pack_into("<II", area, at + 4 + 8 * (used % ring.size), head, length)
+        self.advance(ring, len(heads) + jump)
 
     def advance(self, ring, entries):
         """Move the used index, whether or not as many entries were written, and signal it."""

@@ -92,7 +92,7 @@ class Liar(Backend):
     def send(self, ring, room, reply):
         self.put(room, reply.header + reply.body)
         for _ in range(reply.times):
-            self.push(ring, reply.head, reply.length())
+            self.push(ring, reply.length(), reply.head)
 
     def interrupt(self, reply, unique):
         self.interrupts += 1

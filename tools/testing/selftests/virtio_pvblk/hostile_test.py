@@ -176,22 +176,23 @@ class Hostile(GuestCase):
             self.again()
 
     def test_broken_ring_while_much_is_in_flight(self):
-        """The reset ends what was in the other queue, too."""
+        """The reset ends what was in the other queue, too; also behind a good answer."""
         for mode in ("busy", "irq"):
-            with self.subTest(mode):
-                self.mode(self.disk, mode)
-                self.broken_under_io("--rw=randread --size=1M")
+            for changes in ({"head": 0xFFFF}, {"others": [0xFFFF]}):
+                with self.subTest(f"{changes}, {mode}"):
+                    self.mode(self.disk, mode)
+                    self.broken_under_io("--rw=randread --size=1M", changes)
 
     def test_broken_ring_of_a_task_that_polls(self):
         self.sh("rmmod virtio_pvblk")
         self.guest.modprobe("virtio_pvblk", f"{self.module} poll_queues=1")
         self.assertEqual(self.sh(f"cat /sys/block/{self.disk}/queue/io_poll"), "1")
-        self.broken_under_io("--rw=randread --hipri=1 --size=1M")
+        self.broken_under_io("--rw=randread --hipri=1 --size=1M", {"head": 0xFFFF})
 
-    def broken_under_io(self, options):
+    def broken_under_io(self, options, changes):
         self.limit(NEVER_MS)
         with self.io_beside(self.disk, options) as io:
-            self.lies({"head": 0xFFFF})
+            self.lies(changes)
             io.wait_end()
             self.told()
         self.assertEqual(os.strerror(io.err), EIO)

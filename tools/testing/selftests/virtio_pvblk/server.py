@@ -71,10 +71,8 @@ class Liar(Backend):
         self.put(room[:-1], answer.data)
         if answer.status is not None:
             self.put(room[-1:], bytes([answer.status]))
-        for _ in range(answer.times):
-            self.push(ring, answer.head, answer.length)
-        if answer.jump:
-            self.advance(ring, answer.jump)
+        heads = [answer.head] * answer.times + answer.others
+        self.push(ring, answer.length, *heads, jump=answer.jump)
 
 
 class Answer:
@@ -85,9 +83,10 @@ class Answer:
         self.status = S_OK  # None: it is not written
         self.data = b""
         self.times = 1
+        self.others = []  # heads, in entries behind it
         self.jump = 0  # by so many entries more than were written
         self.lost = False
         self._head = head
 
     def is_the_last(self):
-        return self.head != self._head or self.times != 1 or self.jump != 0
+        return self.head != self._head or self.times != 1 or self.others or self.jump != 0
