@@ -12,6 +12,7 @@ use crate::cli::{Door, PollArgs};
 use crate::error::{Error, Result};
 use crate::fs::Options;
 use crate::uapi;
+use crate::virtiofsd::Foreign;
 
 /// Answer to `--print-capabilities`.
 pub const CAPABILITIES: &str = r#"{"type":"fs","features":["separate-options"]}"#;
@@ -24,6 +25,8 @@ pub enum Cache {
     /// nothing: each read and write, and each name, goes to the host
     #[value(alias = "none")]
     Never,
+    /// names and attributes, for a day, and no data: only for such a directory as `always`
+    Metadata,
     /// everything, for a day: only for a directory that nothing but the guest changes
     Always,
 }
@@ -177,13 +180,9 @@ pub struct FsArgs {
     #[arg(short = 'o', value_name = "OPTION[,OPTION...]")]
     pub compat: Vec<String>,
 
-    /// virtiofsd's; there is nothing to be confined, because no process serves the files
-    #[arg(long, value_name = "MODE", hide = true)]
-    pub sandbox: Option<String>,
-
-    /// virtiofsd's; the kernel has its own workers
-    #[arg(long, value_name = "N", hide = true)]
-    pub thread_pool_size: Option<u32>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub foreign: Foreign,
 
     /// Print what this back end can do, as JSON, and do nothing else
     #[arg(long)]
@@ -230,8 +229,9 @@ impl Choices {
         match option.split_once('=').unwrap_or((option, "")) {
             ("source", path) => self.path = Some(path.into()),
             ("cache", policy) => {
-                self.cache = Cache::from_str(policy, false)
-                    .map_err(|_| format!("-o cache is auto, never or always, not '{policy}'"))?;
+                self.cache = Cache::from_str(policy, false).map_err(|_| {
+                    format!("-o cache is auto, never, metadata or always, not '{policy}'")
+                })?;
             }
             ("writeback", "") => self.writeback = true,
             ("no_writeback", "") => self.writeback = false,
@@ -245,7 +245,11 @@ impl Choices {
             ("no_posix_lock", "") => self.locks[0] = false,
             ("flock", "") => self.locks[1] = true,
             ("no_flock", "") => self.locks[1] = false,
-            ("sandbox", _) => {}
+            /* How virtiofsd does its work; see virtiofsd.rs. */
+            ("sandbox" | "loglevel" | "log_level", _) => {}
+            ("allow_direct_io" | "no_allow_direct_io", "") => {}
+            ("readdirplus" | "no_readdirplus", "") => {}
+            ("killpriv_v2" | "no_killpriv_v2", "") => {}
             _ => return Err(format!("-o has no option '{option}'; see 'pvio fs --help'").into()),
         }
         Ok(())
@@ -255,6 +259,7 @@ impl Choices {
 impl FsArgs {
     /// The directory the command line asks for.
     pub fn share(&self) -> Result<Share> {
+        self.foreign.check()?;
         let mut chosen = Choices {
             path: self.shared_dir.clone(),
             cache: self.cache,
@@ -300,6 +305,7 @@ impl FsArgs {
         let (cache, timeout) = match chosen.cache {
             Cache::Auto => (uapi::FS_CACHE_AUTO, 1000),
             Cache::Never => (uapi::FS_CACHE_NONE, 0),
+            Cache::Metadata => (uapi::FS_CACHE_NONE, 86_400_000),
             Cache::Always => (uapi::FS_CACHE_ALWAYS, 86_400_000),
         };
         let Squash(uid, gid) = self.squash.unwrap_or(Squash(0, 0));
@@ -397,6 +403,36 @@ mod tests {
             "source=/d,no_announce_submounts",
         ];
         assert_eq!(share(&not).unwrap().options.flags, BARE);
+    }
+
+    #[test]
+    fn starts_on_virtiofsd_s_words() {
+        let all = "--shared-dir=/d --cache=metadata --sandbox=none --seccomp=none \
+                   --thread-pool-size=4 --rlimit-nofile=9 --inode-file-handles=prefer --tag=t \
+                   --log-level=debug --syslog -d --allow-direct-io --allow-mmap \
+                   --no-readdirplus --no-announce-submounts --killpriv-v2 --preserve-noatime -f \
+                   -o log_level=warn,allow_direct_io,no_readdirplus,killpriv_v2";
+        let words: Vec<&str> = all.split_whitespace().collect();
+        let o = share(&words).unwrap().options;
+        assert_eq!((o.flags, o.cache), (BARE, uapi::FS_CACHE_NONE));
+        assert_eq!((o.entry_timeout, o.attr_timeout), (86_400_000, 86_400_000));
+    }
+
+    #[test]
+    fn says_what_to_use_for_what_it_lacks() {
+        for (word, instead) in [
+            ("--xattrmap=:prefix:all::user.:", "--privileged-xattr"),
+            ("--uid-map=:0:100000:65536:", "idmap"),
+            ("--gid-map=:0:100000:65536:", "idmap"),
+            ("--translate-uid=map:0:100:1", "idmap"),
+            ("--translate-gid=map:0:100:1", "idmap"),
+            ("--modcaps=-sys_admin", "CapabilityBoundingSet"),
+            ("--security-label", "--xattr"),
+            ("--migration-mode=find-paths", "migrated"),
+        ] {
+            let error = share(&["--shared-dir=/d", word]).unwrap_err().to_string();
+            assert!(error.contains(instead), "{word}: {error}");
+        }
     }
 
     #[test]

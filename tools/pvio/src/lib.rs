@@ -10,6 +10,7 @@
 //! |-------------|----------------------------------------------------------------|
 //! | [`cli`]     | the command line                                               |
 //! | [`fscli`]   | that of `pvio fs`                                              |
+//! | [`virtiofsd`] | virtiofsd's options that `pvio fs` has no use for           |
 //! | [`run`]     | sets everything up, waits for signals and resizes              |
 //! | [`stats`]   | counters, as lines of JSON                                     |
 //! | [`place`]   | a path to listen at, claimed by one process                    |
@@ -62,5 +63,6 @@ pub mod service;
 pub mod session;
 pub mod stats;
 pub mod uapi;
+pub mod virtiofsd;
 pub mod vmm;
 mod vring;
