@@ -72,7 +72,7 @@ struct vblk_dev;
  * struct vblk_engine - one way of giving requests to a backend
  * @submit: gives a read or write, with what was merged into it, to the
  *	backend without sleeping.  -EAGAIN: not now, ask again; -EBUSY: only
- *	@submit_wait can do it; -EIO or -ENODEV: it failed.
+ *	@submit_wait can do it; other errors: it failed.
  * @submit_wait: the same for a single request, may sleep; the request ends
  *	by vblk_req_end()
  * @is_hot: optional: @submit said -EBUSY, but @submit_wait will mostly not sleep, so the

@@ -367,7 +367,7 @@ static int vblk_mq_issue(struct vblk_vring *vring, struct vblk_req *lead,
 	case BLK_STS_AGAIN:
 		return -EAGAIN;
 	default:
-		return -EIO;
+		return blk_status_to_errno(status);
 	}
 }
 

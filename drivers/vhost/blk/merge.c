@@ -150,14 +150,14 @@ static void vblk_batch_begin(struct vblk_req *req)
 }
 
 /* As if the backend had it: its pages are let go of on the way back. */
-static void vblk_fail(struct vserve_req *lead)
+static void vblk_fail(struct vserve_req *lead, int error)
 {
 	struct vserve_req *next;
 
 	for (; lead; lead = next) {
 		next = lead->next;
 		vserve_req_start(lead);
-		vblk_req_end(to_vblk_req(lead), VIRTIO_BLK_S_IOERR);
+		vblk_req_fail(to_vblk_req(lead), error);
 	}
 }
 
@@ -202,7 +202,8 @@ void vblk_submit(struct vserve_req *vreq)
 	}
 	if (unlikely(vreq->state == VSERVE_PENDING)) {
 		if (!vblk_still_allowed(req)) {
-			vblk_fail(vreq);
+			vserve_req_start(vreq);
+			vblk_req_end(req, VIRTIO_BLK_S_IOERR);
 			return;
 		}
 		vblk_set_segs(req);
@@ -293,5 +294,5 @@ void vblk_flush_batch(struct vserve_vring *vvring)
 	else if (r == -EBUSY)
 		vblk_hand_over_all(&lead->base);
 	else
-		vblk_fail(&lead->base);
+		vblk_fail(&lead->base, r);
 }
