@@ -91,7 +91,11 @@ static int vblk_make_room(struct vblk_req *req, unsigned int nr, bool may_sleep)
 	return 0;
 }
 
-/* Pages that follow each other in memory and in the request are one vector. */
+/*
+ * Pages that follow each other in memory and in the request are one vector, if they are of one
+ * folio.  So each vector of guest memory lies in one folio as long as its pages are held: a folio
+ * is not split while there is a reference or a pin that its mappings do not explain.
+ */
 static void vblk_add_page(struct vblk_req *req, struct page *page,
 			  unsigned int offset, unsigned int len)
 {
@@ -284,17 +288,19 @@ static int vblk_map_span(struct vblk_req *req, struct vblk_span span,
 	return 0;
 }
 
+/*
+ * Each page has a reference, or a pin, of its own, and all pages of a vector are of one folio,
+ * see vblk_add_page().  put_page() would do more for a page of a DAX file, but these are pinned.
+ */
 static void vblk_unhold(struct bio_vec *bvec, unsigned int nr, u8 hold)
 {
 	for (; nr--; bvec++) {
 		unsigned int n = vblk_pages_of(bvec->bv_offset, bvec->bv_len);
-		struct page *page = bvec->bv_page;
 
 		if (hold == VBLK_HOLD_PIN)
-			unpin_user_page_range_dirty_lock(page, n, false);
+			unpin_user_page_range_dirty_lock(bvec->bv_page, n, false);
 		else
-			while (n--)
-				put_page(page++);
+			folio_put_refs(page_folio(bvec->bv_page), n);
 	}
 }
 
@@ -456,25 +462,23 @@ int vblk_map_data(struct vblk_req *req, struct vblk_span span, bool may_sleep)
 	return 0;
 }
 
-/* As bio_check_pages_dirty() has it: what is dirty already needs no lock. */
+/*
+ * As bio_check_pages_dirty() has it: what is dirty already needs no lock.  A folio is dirty as a
+ * whole, and a vector of guest memory lies in one, see vblk_add_page().
+ */
 static bool vblk_dirty(struct bio_vec *bvec, unsigned int nr, bool may_sleep)
 {
 	for (; nr--; bvec++) {
-		unsigned int n = vblk_pages_of(bvec->bv_offset, bvec->bv_len), i;
+		struct folio *folio = page_folio(bvec->bv_page);
 
-		for (i = 0; i < n; i++) {
-			struct page *page = nth_page(bvec->bv_page, i);
-			struct folio *folio = page_folio(page);
-
-			if (folio_test_dirty(folio))
-				continue;
-			if (may_sleep)
-				folio_lock(folio);
-			else if (!folio_trylock(folio))
-				return false;
-			folio_mark_dirty(folio);
-			folio_unlock(folio);
-		}
+		if (folio_test_dirty(folio))
+			continue;
+		if (may_sleep)
+			folio_lock(folio);
+		else if (!folio_trylock(folio))
+			return false;
+		folio_mark_dirty(folio);
+		folio_unlock(folio);
 	}
 	return true;
 }
