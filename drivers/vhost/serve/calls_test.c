@@ -177,5 +177,5 @@ static struct kunit_suite calls_suite = {
 kunit_test_suite(calls_suite);
 
 MODULE_IMPORT_NS(EXPORTED_FOR_KUNIT_TESTING);
-MODULE_DESCRIPTION("KUnit tests of vhost_serve's moderation of interrupts");
+MODULE_DESCRIPTION("KUnit tests of vhost_serve");
 MODULE_LICENSE("GPL");

@@ -12,6 +12,8 @@
 #include <linux/export.h>
 #include <linux/ktime.h>
 
+#include <kunit/visibility.h>
+
 #include "serve.h"
 
 #define CREATE_TRACE_POINTS
@@ -263,26 +265,38 @@ static struct llist_node *vserve_collect(struct vserve_vring *vring)
 	return NULL;
 }
 
-/* Up to @budget completions; the rest stays for the next time. */
+/*
+ * Up to @budget completions.  The rest stays in the backlog for the next time, and
+ * vserve_has_done() sees it there.
+ *
+ * To let go of a request's memory takes the longer the more pages it has.  So the poller, which
+ * has other rings to serve, also stops after as many bytes as a round may take.  The request that
+ * reaches the limit is still let go of, so that each round gets on.  A worker, and the drain of a
+ * stop, have no such limit: the drain only waits for what is not in the backlog.
+ */
 static void vserve_some_done(struct vserve_vring *vring, unsigned int budget,
 			     bool may_sleep)
 {
+	unsigned long left = may_sleep ? ULONG_MAX : vserve_share_of(vring, VSERVE_ROUND_BYTES);
 	struct llist_node *node;
+	struct vserve_req *req;
 
-	while (budget--) {
+	while (budget-- && left) {
 		node = vring->backlog ?: vserve_collect(vring);
 		if (!node)
 			return;
 		vring->backlog = node->next;
-		vserve_one_done(llist_entry(node, struct vserve_req, done),
-				may_sleep);
+		req = llist_entry(node, struct vserve_req, done);
+		if (!may_sleep)
+			left -= min_t(unsigned long, left, req->bytes);
+		vserve_one_done(req, may_sleep);
 	}
 }
 
 /**
  * vserve_complete - give back what is done
  * @vring: its mutex is held, its owner's mm is in use
- * @budget: at most so many; vserve_has_done() says whether there are more
+ * @budget: at most so many, or fewer; vserve_has_done() says whether there are more
  * @may_sleep: page faults are allowed
  *
  * The caller signals the guest.
@@ -305,3 +319,4 @@ int vserve_complete(struct vserve_vring *vring, unsigned int budget,
 	}
 	return r < 0 ? r : nr;
 }
+EXPORT_SYMBOL_IF_KUNIT(vserve_complete);

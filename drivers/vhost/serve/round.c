@@ -96,15 +96,6 @@ static void vserve_retry_pending(struct vserve_vring *vring)
 	list_splice_tail(&again, &vring->pending);
 }
 
-/* Bytes and descriptors go by weight as requests do, or they would level it. */
-static unsigned long vserve_share_of(const struct vserve_vring *vring,
-				     unsigned long whole)
-{
-	unsigned int weight = vring->src.weight;
-
-	return weight == VSERVE_WEIGHT ? whole : max(whole * weight / VSERVE_WEIGHT, 1UL);
-}
-
 /* Submission is the poller's, on its CPU. */
 static void vserve_leave_to_poller(struct vserve_req *req)
 {

@@ -26,6 +26,15 @@
 /* How often, while the poller has nothing else to do. */
 #define VSERVE_RETRY_NS		NSEC_PER_MSEC
 
+/* Bytes and descriptors go by weight as requests do, or they would level it. */
+static inline unsigned long vserve_share_of(const struct vserve_vring *vring,
+					    unsigned long whole)
+{
+	unsigned int weight = vring->src.weight;
+
+	return weight == VSERVE_WEIGHT ? whole : max(whole * weight / VSERVE_WEIGHT, 1UL);
+}
+
 /* struct vserve_req: @again, which thread is to call work() once more. */
 enum vserve_again {
 	VSERVE_AGAIN_NOT,
