@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "rig.h"
+#include "trace.h"
 
 static void a_raw_file_on_a_file_system_gets_file(void)
 {
@@ -413,8 +414,52 @@ static void the_poller_splits_what_one_command_cannot_take(void)
 	split_in_the_poller(disk, VHOST_BLK_ENGINE_BIO);
 }
 
+#define READS	8
+
+static void see_work_of_a_request(const char *line, void *arg)
+{
+	unsigned int *works = arg;
+
+	if (strstr(line, "function=vserve_req_work"))
+		++*works;
+}
+
+/* Reads of 64 KiB, with OFFSET into a sector of memory; returns for how many there was a worker. */
+static unsigned int reads_by_workers(struct rig *g, unsigned int offset)
+{
+	unsigned int i, works = 0;
+
+	trace_begin("workqueue/workqueue_queue_work");
+	trace_filter("workqueue/workqueue_queue_work", "workqueue ~ \"vhost_blk-*\"");
+	for (i = 0; i < READS; i++) {
+		memset(g->data, 0, 2 * 65536);
+		EXPECT_EQ(rig_io(g, 0, VIRTIO_BLK_T_IN, 0, g->data + offset, 65536),
+			  VIRTIO_BLK_S_OK);
+		EXPECT(rig_pattern_ok(g->data + offset, 65536, 1));
+	}
+	trace_end(see_work_of_a_request, &works);
+	ktap_msg("%u of %u reads needed a worker", works, READS);
+	return works;
+}
+
+/* The poller has other rings to serve, and a guest can have many such buffers. */
+static void workers_copy_what_the_disk_cannot_address(void)
+{
+	struct rig g;
+
+	backend_need_modules();
+	rig_open(&g, nullb_create(&(struct nullb){ .name = "odd" }), &(struct rig_opts){
+		.mode = VHOST_POLL_MODE_BUSY });
+	rig_pattern(g.data, 65536, 1);
+	EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_OUT, 0, g.data, 65536), VIRTIO_BLK_S_OK);
+	EXPECT_EQ(reads_by_workers(&g, 0), 0);
+	EXPECT_EQ(reads_by_workers(&g, 100), READS);
+	rig_close(&g);
+}
+
 static void umount_cleanup(void)
 {
+	trace_cleanup();
 	write_text("/sys/module/vhost_poll/parameters/max_run_us", "250");
 	run_command("umount -q " OVERLAY " 2>/dev/null");
 	ext4_cleanup();
@@ -437,6 +482,7 @@ int main(int argc, char **argv)
 		TEST(direct_files_take_single_sectors),
 		TEST(a_full_file_system_gives_errors_and_a_line),
 		TEST(the_poller_splits_what_one_command_cannot_take),
+		TEST(workers_copy_what_the_disk_cannot_address),
 	};
 
 	return ktap_main(argc, argv, tests, KTAP_COUNT(tests), umount_cleanup);
