@@ -80,7 +80,7 @@ struct vblk_dev;
  * @resume: where the engine calls vserve_req_resume(), with req->resumes set: ends the
  *	request; may sleep
  * @submit_flush: optional: begins a flush without sleeping, which ends by
- *	vblk_req_end() or vblk_req_again().  Returns false if only @flush will do
+ *	vblk_req_end() or vserve_req_again().  Returns false if only @flush will do
  * @flush: from a worker: what the backend answered is on its medium after
  * @discard: from a worker, one range
  * @write_zeroes: likewise
@@ -102,8 +102,12 @@ extern const struct vblk_engine vblk_engine_bio;
 extern const struct vblk_engine vblk_engine_file;
 
 /* engine_bio.c, for requests of the mq engine, too */
+void vblk_bio_submit_wait(struct vblk_req *req);
 bool vblk_bio_is_hot(const struct vblk_req *req);
 bool vblk_bio_submit_flush(struct vblk_req *req);
+int vblk_bio_flush(struct vblk_backend *be);
+int vblk_bio_discard(struct vblk_req *req, const struct vblk_range *range);
+int vblk_bio_write_zeroes(struct vblk_req *req, const struct vblk_range *range);
 
 /*
  * struct vblk_backend - what a device serves
@@ -402,7 +406,6 @@ int vblk_bad_chain(struct vserve_vring *vring, unsigned int head);
 /* complete.c */
 void vblk_req_end(struct vblk_req *req, u8 status);
 void vblk_req_fail(struct vblk_req *req, int error);
-void vblk_req_again(struct vblk_req *req);
 void vblk_update_full(struct vblk_vring *vring);
 void vblk_work(struct vserve_req *req);
 bool vblk_release(struct vserve_req *req, bool may_sleep);

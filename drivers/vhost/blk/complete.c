@@ -54,15 +54,6 @@ void vblk_req_fail(struct vblk_req *req, int error)
 }
 
 /**
- * vblk_req_again - the backend would have slept; a worker is to do it
- * @req: not to be touched after
- */
-void vblk_req_again(struct vblk_req *req)
-{
-	vserve_req_again(&req->base);
-}
-
-/**
  * vblk_update_full - may more requests be taken?
  * @vring: its mutex is held
  *

@@ -24,7 +24,7 @@ static void vblk_bio_done(struct bio *bio)
 	 * is loaded (a snapshot is taken), and cannot be asked beforehand.
 	 */
 	if (nowait && (status == BLK_STS_AGAIN || status == BLK_STS_NOTSUPP))
-		vblk_req_again(req);
+		vserve_req_again(&req->base);
 	else if (status)
 		vblk_req_fail(req, blk_status_to_errno(status));
 	else
@@ -93,7 +93,11 @@ bool vblk_bio_is_hot(const struct vblk_req *req)
 	       !vblk_has_limits(req->base.vring->dev, bdev_get_queue(be->bdev));
 }
 
-static void vblk_bio_submit_wait(struct vblk_req *req)
+/**
+ * vblk_bio_submit_wait - vblk_engine.submit_wait
+ * @req: a read or write
+ */
+void vblk_bio_submit_wait(struct vblk_req *req)
 {
 	vblk_bio_set(req, 0);
 	trace_vhost_blk_submit(req, VHOST_BLK_ENGINE_BIO, VHOST_BLK_HCTX_AUTO);
@@ -122,19 +126,32 @@ bool vblk_bio_submit_flush(struct vblk_req *req)
 	return true;
 }
 
-static int vblk_bio_flush(struct vblk_backend *be)
+/**
+ * vblk_bio_flush - vblk_engine.flush
+ * @be: what to flush
+ */
+int vblk_bio_flush(struct vblk_backend *be)
 {
 	return blkdev_issue_flush(be->bdev);
 }
 
-static int vblk_bio_discard(struct vblk_req *req, const struct vblk_range *range)
+/**
+ * vblk_bio_discard - vblk_engine.discard
+ * @req: a discard
+ * @range: one of its ranges
+ */
+int vblk_bio_discard(struct vblk_req *req, const struct vblk_range *range)
 {
 	return blkdev_issue_discard(vblk_backend_of(req)->bdev, range->sector,
 				    range->sectors, GFP_KERNEL);
 }
 
-static int vblk_bio_write_zeroes(struct vblk_req *req,
-				 const struct vblk_range *range)
+/**
+ * vblk_bio_write_zeroes - vblk_engine.write_zeroes
+ * @req: a write-zeroes
+ * @range: one of its ranges
+ */
+int vblk_bio_write_zeroes(struct vblk_req *req, const struct vblk_range *range)
 {
 	bool unmap = range->flags & VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP;
 

@@ -56,7 +56,7 @@ static void vblk_file_finish(struct vblk_req *req, long res)
 	if (res == req->base.bytes)
 		vblk_req_end(req, VIRTIO_BLK_S_OK);
 	else if (nowait)
-		vblk_req_again(req);
+		vserve_req_again(&req->base);
 	else
 		vblk_req_fail(req, res < 0 ? res : -EIO);
 }
@@ -205,7 +205,7 @@ static void vblk_file_submit_wait(struct vblk_req *req)
 {
 	/* The file system may have been frozen while the request waited for its turn. */
 	if (req->base.hot && !vblk_file_is_hot(req)) {
-		vblk_req_again(req);
+		vserve_req_again(&req->base);
 		return;
 	}
 	if (vblk_is_write(req)) {

@@ -459,32 +459,12 @@ void vblk_mq_reap(struct vserve_vring *vring)
 		vblk_ask_each(vring);
 }
 
-static void vblk_mq_submit_wait(struct vblk_req *req)
-{
-	vblk_engine_bio.submit_wait(req);
-}
-
-static int vblk_mq_flush(struct vblk_backend *be)
-{
-	return vblk_engine_bio.flush(be);
-}
-
-static int vblk_mq_discard(struct vblk_req *req, const struct vblk_range *range)
-{
-	return vblk_engine_bio.discard(req, range);
-}
-
-static int vblk_mq_write_zeroes(struct vblk_req *req, const struct vblk_range *range)
-{
-	return vblk_engine_bio.write_zeroes(req, range);
-}
-
 const struct vblk_engine vblk_engine_mq = {
 	.submit		= vblk_mq_submit,
-	.submit_wait	= vblk_mq_submit_wait,
+	.submit_wait	= vblk_bio_submit_wait,
 	.is_hot		= vblk_bio_is_hot,
 	.submit_flush	= vblk_bio_submit_flush,
-	.flush		= vblk_mq_flush,
-	.discard	= vblk_mq_discard,
-	.write_zeroes	= vblk_mq_write_zeroes,
+	.flush		= vblk_bio_flush,
+	.discard	= vblk_bio_discard,
+	.write_zeroes	= vblk_bio_write_zeroes,
 };
