@@ -408,7 +408,6 @@ void vblk_req_end(struct vblk_req *req, u8 status);
 void vblk_req_fail(struct vblk_req *req, int error);
 void vblk_update_full(struct vblk_vring *vring);
 void vblk_work(struct vserve_req *req);
-bool vblk_release(struct vserve_req *req, bool may_sleep);
 int vblk_finish(struct vserve_req *req, bool may_sleep);
 
 static inline bool vblk_is_write(const struct vblk_req *req)
@@ -430,7 +429,7 @@ static inline bool vblk_is_rw(const struct vblk_req *req)
 /* memory.c */
 void vblk_drop_room(struct vblk_req *req);
 int vblk_map_data(struct vblk_req *req, struct vblk_span span, bool may_sleep);
-bool vblk_unmap_data(struct vblk_req *req, bool may_sleep);
+bool vblk_unmap_data(struct vserve_req *req, bool may_sleep);
 
 /* pins.c */
 struct vblk_pins *vblk_pin_table(struct vblk_dev *dev);

@@ -135,16 +135,6 @@ void vblk_work(struct vserve_req *vreq)
 		vblk_req_end(req, VIRTIO_BLK_S_OK);
 }
 
-/**
- * vblk_release - vserve_ops.release
- * @vreq: the request
- * @may_sleep: as it says
- */
-bool vblk_release(struct vserve_req *vreq, bool may_sleep)
-{
-	return vblk_unmap_data(to_vblk_req(vreq), may_sleep);
-}
-
 /*
  * What was written, without gaps, from the first writable byte on (virtio 1.2,
  * 2.7.8.2): the driver may trust in it.  The status is behind all data.

@@ -270,7 +270,7 @@ static const struct vserve_ops vblk_ops = {
 	.reap		= vblk_mq_reap,
 	.punt		= vblk_punt,
 	.work		= vblk_work,
-	.release	= vblk_release,
+	.release	= vblk_unmap_data,
 	.finish		= vblk_finish,
 	.bad_chain	= vblk_bad_chain,
 };

@@ -484,14 +484,15 @@ static bool vblk_dirty(struct bio_vec *bvec, unsigned int nr, bool may_sleep)
 }
 
 /**
- * vblk_unmap_data - let go of the pages
- * @req: the backend is done with it
+ * vblk_unmap_data - vserve_ops.release: let go of the pages
+ * @vreq: the backend is done with it
  * @may_sleep: as it says
  *
  * Returns false if it takes long, or has to wait for a page's lock.
  */
-bool vblk_unmap_data(struct vblk_req *req, bool may_sleep)
+bool vblk_unmap_data(struct vserve_req *vreq, bool may_sleep)
 {
+	struct vblk_req *req = to_vblk_req(vreq);
 	struct bio_vec *guest = req->nr_guest ? req->guest : req->bvec;
 	unsigned int nr = req->nr_guest ?: req->nr_bvec;
 
