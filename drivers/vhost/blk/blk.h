@@ -52,10 +52,10 @@
 #define VBLK_PIN_HOLDS		32
 /*
  * Elements of vectors (struct vblk_req.big_bvec) that the slots of a vring keep from request to
- * request: 1 MiB in all, and no more than as much again.  A slot that has had the largest request
- * would keep 64 KiB, and the guest chooses the slots.  Beyond the limit a request takes its
- * vector along if that is larger than the slot's share, so that small requests need not
- * allocate each time.
+ * request: 1 MiB in all, and no more than as much again.  A slot that has had a request of
+ * VBLK_MAX_BYTES would keep 64 KiB, one of VBLK_LARGE_BYTES 512 KiB, and the guest chooses the
+ * slots.  Beyond the limit a request takes its vector along if that is larger than the slot's
+ * share, so that small requests need not allocate each time.
  */
 #define VBLK_MAX_KEPT		65536
 /* Bounce buffers of a vring: with more than this, nothing is taken. */
@@ -290,7 +290,7 @@ struct vblk_counters {
  * @backend: the device's, or NULL; set at the start, before the first round
  * @limits: what requests may do, by @backend; likewise, and renewed in part for each request
  * @leader: command being put together in this round
- * @large: the one request of more than VBLK_MAX_BYTES; @large_bvec is its vector
+ * @large: the one request of more than VBLK_MAX_BYTES that is in flight, or NULL
  * @nr_ranging: discards and write-zeroes that were taken
  * @held: see VBLK_MAX_HELD
  * @bounced: bytes of bounce buffers
@@ -309,8 +309,6 @@ struct vblk_vring {
 	struct vblk_limits limits;
 	struct vblk_req *leader;
 	struct vblk_req *large;
-	struct bio_vec *large_bvec;
-	unsigned int max_large_bvec;
 	unsigned int nr_ranging;
 	unsigned int held;
 	unsigned int bounced;

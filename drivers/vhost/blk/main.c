@@ -227,9 +227,6 @@ static void vblk_stop(struct vserve_vring *vvring)
 
 	for (i = 0; i < vvring->nr_reqs; i++)
 		vblk_drop_room(to_vblk_req(vserve_slot(vvring, i)));
-	kvfree(vring->large_bvec);
-	vring->large_bvec = NULL;
-	vring->max_large_bvec = 0;
 	vblk_bind_use(vring, NULL);
 	vring->backend = NULL;
 }

@@ -25,28 +25,6 @@
 
 #include "blk.h"
 
-/* There is one such request at a time, and so one such vector. */
-static int vblk_make_large_room(struct vblk_req *req, unsigned int nr,
-				bool may_sleep)
-{
-	struct vblk_vring *vring = vblk_vring_of(req);
-
-	if (!may_sleep)
-		return -EAGAIN;
-	if (nr > vring->max_large_bvec) {
-		kvfree(vring->large_bvec);
-		vring->max_large_bvec = 0;
-		vring->large_bvec = kvmalloc_array(nr, sizeof(struct bio_vec),
-						   GFP_KERNEL_ACCOUNT);
-		if (!vring->large_bvec)
-			return -ENOMEM;
-		vring->max_large_bvec = nr;
-	}
-	req->bvec = vring->large_bvec;
-	vring->large = req;
-	return 0;
-}
-
 /* The slot keeps it, so it is charged to the owner, whichever thread allocates it. */
 static struct bio_vec *vblk_alloc_bvec(struct vblk_dev *dev, unsigned int nr,
 				       bool may_sleep)
@@ -76,8 +54,11 @@ static int vblk_make_room(struct vblk_req *req, unsigned int nr, bool may_sleep)
 		req->bvec = req->inline_bvec;
 		return 0;
 	}
-	if (req->base.bytes > VBLK_MAX_BYTES)
-		return vblk_make_large_room(req, nr, may_sleep);
+	if (req->base.bytes > VBLK_MAX_BYTES) {
+		if (!may_sleep)
+			return -EAGAIN;
+		vblk_vring_of(req)->large = req;
+	}
 	if (nr > req->max_bvec) {
 		bvec = vblk_alloc_bvec(vblk_dev_of(vblk_vring_of(req)), nr, may_sleep);
 		if (!bvec)
