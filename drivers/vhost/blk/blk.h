@@ -222,7 +222,7 @@ enum vblk_hold {
  * @bvec: @nr_bvec: what the backend sees
  * @big_bvec: @max_bvec: room for more than the slot's own; see VBLK_MAX_KEPT
  * @guest: @nr_guest: the guest's pages where @bvec is a bounce buffer
- * @hctx: of a polled leader, to ask for its completion
+ * @hctx: of the last one of a polled command, to ask for its completion
  * @iocb_users: submitter and completion still look at @iocb
  * @iocb_res: what its completion said
  * @resumes: work() is to call the engine's resume()

@@ -202,20 +202,15 @@ int vblk_mq_check_hctx(struct vserve_vring *vring,
 	return r;
 }
 
-static enum rq_end_io_ret vblk_mq_end_io(struct request *rq, blk_status_t error)
+/* Also where the others of the command failed, or are still in flight. */
+static void vblk_mq_done(struct bio *bio)
 {
-	struct vblk_req *req = rq->end_io_data, *next;
+	struct vblk_req *req = container_of(bio, struct vblk_req, bio);
 
-	for (; req; req = next) {
-		blk_status_t status = error ?: req->bio.bi_status;
-
-		next = vblk_next(req);
-		if (unlikely(status))
-			vblk_req_fail(req, blk_status_to_errno(status));
-		else
-			vblk_req_end(req, VIRTIO_BLK_S_OK);
-	}
-	return RQ_END_IO_FREE;
+	if (unlikely(bio->bi_status))
+		vblk_req_fail(req, blk_status_to_errno(bio->bi_status));
+	else
+		vblk_req_end(req, VIRTIO_BLK_S_OK);
 }
 
 /* bio by bio, without a blkg: a disk with a policy, which would need it, has another engine. */
@@ -227,6 +222,7 @@ static void vblk_mq_set_bio(struct vblk_req *req, blk_opf_t opf, sector_t start)
 	req->bio.bi_iter.bi_size = req->base.bytes;
 	req->bio.bi_iter.bi_sector = start + req->sector;
 	req->bio.bi_next = req->base.next ? &vblk_next(req)->bio : NULL;
+	req->bio.bi_end_io = vblk_mq_done;
 }
 
 static void vblk_set_request(struct request *rq, struct vblk_req *lead)
@@ -240,8 +236,6 @@ static void vblk_set_request(struct request *rq, struct vblk_req *lead)
 	rq->biotail = &lead->tail->bio;
 	rq->__sector = start + lead->sector;
 	rq->__data_len = lead->cmd_bytes;
-	rq->end_io = vblk_mq_end_io;
-	rq->end_io_data = lead;
 }
 
 /*
@@ -339,26 +333,30 @@ static struct request *vblk_get_request(const struct vblk_req *lead, blk_opf_t o
 static int vblk_mq_issue(struct vblk_vring *vring, struct vblk_req *lead,
 			 struct request *rq)
 {
+	struct vblk_req *last = lead->tail;
 	blk_status_t status;
 
 	/*
 	 * With a scheduler bypassed, and the queue stopped, it is inserted after
-	 * all; merged into another one there, its end_io would never be called.
+	 * all, and stays a request of its own there.
 	 */
 	rq->cmd_flags |= REQ_NOMERGE;
 	vblk_set_request(rq, lead);
 	vring->hctx_used = rq->mq_hctx->queue_num;
 	trace_vhost_blk_submit(lead, VHOST_BLK_ENGINE_MQ, vring->hctx_used);
-	/* Before it is issued: it may be done when that returns. */
-	lead->hctx = vring->hctx_used;
+	/*
+	 * Before it is issued: it may be done when that returns.  The last one is polled
+	 * for, because a driver may end the command in parts, from its beginning on.
+	 */
+	last->hctx = vring->hctx_used;
 	if (blk_rq_is_poll(rq))
-		vserve_req_polled(&lead->base);
+		vserve_req_polled(&last->base);
 
 	status = blk_insert_cloned_request(rq);
 	if (likely(status == BLK_STS_OK))
 		return 0;
 
-	vserve_req_unpolled(&lead->base);
+	vserve_req_unpolled(&last->base);
 	blk_mq_cleanup_rq(rq);
 	blk_mq_free_request(rq);
 	switch (status) {
