@@ -95,6 +95,7 @@ class PvfsCase(unittest.TestCase):
     """One guest for the tests of a class, with the share at /mnt."""
 
     vcpus = 1
+    memory = None  # as QEMU has it, if less than usual
     options = ""  # of the mount
     queue_size = 1024
     share_bus = {}
@@ -124,6 +125,7 @@ class PvfsCase(unittest.TestCase):
         guest = Guest(
             name=cls.__name__.lower(),
             vcpus=cls.vcpus,
+            mem=cls.memory,
             shares=[Share.virtiofs(cls.server.socket, TAG, **device)],
             qemu_args=list(cls.qemu_args),
             overlay=cls.overlay,
