@@ -9,7 +9,7 @@
  *
  *	other	   all that belongs to none of the following
  *	work	   whole samples of rounds that found work
- *	idle	   a poller's round that found none
+ *	idle	   a poller's round that found none; a guest's idle loop, and its spinning
  *	broken	   rounds at work that are in no sample: another task broke in, or the
  *		   sample was not whole when the window began or ended
  *	interrupt  from the entry of an interrupt's handler to its IRET
@@ -33,6 +33,12 @@
  * that it is in, because both end with an IRET; exceptions count for what caused
  * them.  Where the scheduler is entered ("break" among the marks), the stack is
  * forgotten, because another task goes on.
+ *
+ * Guests.  Where the VM is a guest that is not nested, the marks say what a caller's wait
+ * is.  From "rest" on, where the idle task goes on, to "go" all instructions outside of
+ * interrupts and exceptions are idle ones.  So are those from one "spin" to the next, if
+ * there was no "found" between the two.  "switch" forgets the stack of interrupts as
+ * "break" does, but the round stays whole: to sleep and to be woken is part of its cost.
  *
  * Nested guests.  A CPU is in guest mode from a VMRUN until it executes the
  * instruction behind that VMRUN.  Host and guest run the same kernel at the same
@@ -91,10 +97,15 @@ static const char *const class_names[] = {
 #define BLOCK_IRQ	0x10
 #define BLOCK_EXC	0x20
 #define BLOCK_USER	0x40
-#define BLOCK_MARKS	0x7f
-#define BLOCK_VMRUN	0x80	/* ends with it */
-#define BLOCK_BACK	0x100	/* follows it */
-#define BLOCK_IRET	0x200	/* ends with it */
+#define BLOCK_SPIN	0x80
+#define BLOCK_FOUND	0x100
+#define BLOCK_REST	0x200
+#define BLOCK_GO	0x400
+#define BLOCK_SWITCH	0x800
+#define BLOCK_MARKS	0xfff
+#define BLOCK_VMRUN	0x1000	/* ends with it */
+#define BLOCK_BACK	0x2000	/* follows it */
+#define BLOCK_IRET	0x4000	/* ends with it */
 
 struct block {
 	struct block *next;
@@ -124,9 +135,15 @@ struct cpu {
 	unsigned int frames;
 	unsigned int irqs;	/* of these frames */
 
+	bool resting;
+
 	bool round;
 	unsigned int seen;	/* flags of the round's blocks */
 	struct sample now;	/* the round */
+
+	bool spinning;		/* a "spin" was seen, and nothing found since */
+	unsigned int spin_from;	/* in the log */
+	unsigned long spin_insns;	/* @now's, at that place */
 
 	bool begun;		/* a sample, at a place where one may begin */
 	bool dirty;
@@ -334,6 +351,7 @@ static void end_round(struct cpu *c, unsigned int vcpu)
 static void begin_round(struct cpu *c)
 {
 	c->round = true;
+	c->spinning = false;
 	c->seen = 0;
 	c->now = (struct sample){};
 }
@@ -343,7 +361,21 @@ static void give_up(struct cpu *c, unsigned int vcpu)
 {
 	end_sample(c, vcpu, BROKEN);
 	c->round = false;
+	c->spinning = false;
 	c->begun = false;
+}
+
+/* One look of a caller that polls; the look before this one was idle if it found nothing. */
+static void look(struct cpu *c, unsigned int vcpu)
+{
+	if (c->spinning) {
+		classify(c, vcpu, c->spin_from, IDLE);
+		c->rounds[IDLE]++;
+		c->now.insns = c->spin_insns;
+	}
+	c->spinning = true;
+	c->spin_from = c->used;
+	c->spin_insns = c->now.insns;
 }
 
 static void count_round(struct cpu *c, unsigned int vcpu, struct block *b,
@@ -360,6 +392,10 @@ static void count_round(struct cpu *c, unsigned int vcpu, struct block *b,
 		b->count[vcpu][OTHER]++;
 		return;
 	}
+	if (flags & BLOCK_SPIN)
+		look(c, vcpu);
+	if (flags & BLOCK_FOUND)
+		c->spinning = false;
 	c->log[c->used++] = b;
 	c->seen |= flags;
 	c->now.ios += !!(flags & BLOCK_IO);
@@ -394,15 +430,20 @@ static void count_host(struct cpu *c, unsigned int vcpu, struct block *b)
 		new_window(c);
 	if (flags & BLOCK_IO)
 		c->all_ios++;
-	if (flags & BLOCK_BREAK) {
+	if (flags & (BLOCK_BREAK | BLOCK_SWITCH)) {
 		c->frames = 0;
 		c->irqs = 0;
-		c->seen |= BLOCK_BREAK;
+		c->spinning = false;
+		c->seen |= flags & BLOCK_BREAK;
 	}
+	if (flags & (BLOCK_REST | BLOCK_GO))
+		c->resting = flags & BLOCK_REST;
 	if (flags & (BLOCK_IRQ | BLOCK_EXC))
 		push_frame(c, flags & BLOCK_IRQ);
 	if (c->irqs)
 		b->count[vcpu][INTERRUPT]++;
+	else if (c->resting && !c->frames)
+		b->count[vcpu][IDLE]++;
 	else
 		count_round(c, vcpu, b, flags);
 	if (flags & BLOCK_IRET)
@@ -439,6 +480,9 @@ static void read_mark(const char *name, unsigned long value)
 		{ "round", BLOCK_ROUND }, { "work", BLOCK_WORK },
 		{ "break", BLOCK_BREAK }, { "io", BLOCK_IO },
 		{ "interrupt", BLOCK_IRQ }, { "exception", BLOCK_EXC },
+		{ "spin", BLOCK_SPIN }, { "found", BLOCK_FOUND },
+		{ "rest", BLOCK_REST }, { "go", BLOCK_GO },
+		{ "switch", BLOCK_SWITCH },
 	};
 	unsigned int i;
 

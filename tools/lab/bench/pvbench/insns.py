@@ -23,7 +23,7 @@ BREAK = re.compile(r"__schedule|asm_exc_nmi")
 INTERRUPT = re.compile(r"asm_sysvec_\w+|asm_common_interrupt|asm_spurious_interrupt")
 EXCEPTION = re.compile(r"asm_exc_\w+")
 USER_END = 1 << 47
-OURS = ("vhost_poll", "vhost_serve", "vhost_blk", "vhost_fs")
+OURS = ("vhost_poll", "vhost_serve", "vhost_blk", "vhost_fs", "virtio_poll", "pvfs")
 CLASSES = ("other", "work", "idle", "broken", "interrupt", "guest")
 
 

@@ -26,6 +26,12 @@ def _kept_rows(kept):
     return {_key(row): row["insns"] for row in kept["rows"]}
 
 
+def _guest_of(path):
+    """(file system, operation) of a guest's row."""
+    words = path.split()
+    return tuple(words[1:]) if words[0] == "guest" else ()
+
+
 def incomparable(doc, kept):
     """Why the two do not compare, or an empty string: the code that is not ours differs."""
     if not kept["rows"]:
@@ -38,10 +44,13 @@ def incomparable(doc, kept):
 
 
 def worse(doc, kept):
-    """A sentence for each row of ours that takes more than it may, or is in no table."""
+    """A sentence for each row of ours that takes more than it may, or is in no table.
+
+    A row of a guest need not be in the table.
+    """
     before, found = _kept_rows(kept), []
     for row in doc["rows"]:
-        if not is_ours(row["path"]):
+        if not is_ours(row["path"]) or _guest_of(row["path"]) and _key(row) not in before:
             continue
         name = f"{row['path']}, depth {row['depth']}"
         old = before.get(_key(row))
@@ -78,6 +87,16 @@ def ratios(rows):
             yield op, ours, call, ours / call
 
 
+def guest_ratios(rows):
+    """(operation, pvfs's count, virtiofs's, ratio) of each that has both."""
+    guests = [row for row in rows if _guest_of(row["path"])]
+    counts = {_guest_of(row["path"]): row["insns"] for row in guests}
+    for (fs, op), ours in counts.items():
+        theirs = counts.get(("virtiofs", op))
+        if fs == "pvfs" and theirs:
+            yield op, ours, theirs, ours / theirs
+
+
 def _number(value):
     return f"{value:,.1f}"
 
@@ -112,32 +131,41 @@ def _rows(doc, before):
         )
 
 
+def _dearest(what, functions):
+    yield f"    the dearest of {what}:"
+    for f in functions[:FUNCTIONS]:
+        yield f"{f['insns']:10,.1f}  {f['function']} ({f['module']})"
+
+
 def _functions(row):
-    modules = ", ".join(f"{m} {n:,.1f}" for m, n in row["modules"].items() if n >= 0.1)
-    yield f"{row['path']}, depth {row['depth']}: {modules}"
-    yield "    the dearest of ours:"
-    for f in row["ours"][:FUNCTIONS]:
-        yield f"{f['insns']:10,.1f}  {f['function']} ({f['module']})"
-    yield "    the dearest of all:"
-    for f in row["functions"][:FUNCTIONS]:
-        yield f"{f['insns']:10,.1f}  {f['function']} ({f['module']})"
+    parts = row.get("parts") or row["modules"]
+    shown = ", ".join(f"{m} {n:,.1f}" for m, n in parts.items() if n >= 0.1)
+    yield f"{row['path']}, depth {row['depth']}: {shown}"
+    if row["ours"]:
+        yield from _dearest("ours", row["ours"])
+    yield from _dearest("all", row["functions"])
     yield ""
 
 
-def render(doc, kept_doc):
-    """The rows, and the dearest functions of each of ours."""
+def _head(doc, kept_doc, what):
+    """What is counted, of which versions, and the rows."""
     machine = doc["machine"]
     why = incomparable(doc, kept_doc)
     before = {} if why else _kept_rows(kept_doc)
-    out = [
-        f"Instructions of the serving core for each 4 KiB random read, and for each operation on "
-        f"a file; commit {machine['commit']}",
+    return [
+        f"Instructions of {what}; commit {machine['commit']}",
         *(f"{name}: {machine.get(key)}" for key, name in VERSIONS.items()),
         "Not seen: cache misses, barriers, what an atomic operation waits for, and spinning.",
         "",
         *ruled(list(_rows(doc, before))),
         *([f"not compared: {why}", ""] if why else []),
     ]
+
+
+def render(doc, kept_doc):
+    """The rows, and the dearest functions of each of ours."""
+    what = "the serving core for each 4 KiB random read, and for each operation on a file"
+    out = _head(doc, kept_doc, what)
     for op, ours, call, ratio in ratios(doc["rows"]):
         out.append(
             f"{op}: {ours:,.1f} by vhost_fs, {call:,.1f} by the system call: {ratio:.2f} times"
@@ -146,4 +174,15 @@ def render(doc, kept_doc):
     for row in doc["rows"]:
         if is_ours(row["path"]):
             out += _functions(row)
+    return "\n".join(out)
+
+
+def render_guest(doc, kept_doc):
+    """The same of a guest, with the functions of virtiofs, too."""
+    out = _head(doc, kept_doc, "a guest's vCPU for each operation on a file")
+    for op, ours, theirs, ratio in guest_ratios(doc["rows"]):
+        out.append(f"{op}: {ours:,.1f} by pvfs, {theirs:,.1f} by virtiofs: {ratio:.2f} times")
+    out.append("")
+    for row in doc["rows"]:
+        out += _functions(row)
     return "\n".join(out)

@@ -10,7 +10,7 @@ from unittest import mock
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
-from pvbench import counting, hostside, insns, insnstable  # noqa: E402
+from pvbench import counting, guestinsns, hostside, insns, insnstable  # noqa: E402
 
 KALLSYMS = """
 ffffffff81000100 T kthread_should_stop
@@ -168,6 +168,59 @@ class Middle(unittest.TestCase):
 def doc_of(count, path=hostside.VHOST_BLK, **machine):
     row = {"path": path, "depth": 1, "insns": count}
     return {"machine": {"kernel": "6.12", "compiler": "GCC", **machine}, "rows": [row]}
+
+
+class Guests(unittest.TestCase):
+    """A guest that is not nested."""
+
+    def test_a_devices_interrupt_and_the_scheduler_are_part_of_a_call(self):
+        lines = {
+            "entry_SYSCALL_64": ["round", "work"],
+            "asm_common_interrupt": ["exception"],
+            "asm_sysvec_apic_timer_interrupt": ["interrupt"],
+            "asm_exc_page_fault": ["exception"],
+            "__schedule": ["switch"],
+            "do_idle": ["rest"],
+            "virtio_poll_cpu_wanted": ["spin"],
+            "pvfs_request_reply": ["found"],
+            "__x64_sys_pread64": ["io"],
+            "__x64_sys_pwrite64": [],
+        }
+        for name, kinds in lines.items():
+            with self.subTest(name):
+                self.assertEqual(list(guestinsns.kinds_of(name, "pread64")), kinds)
+
+    def test_marks_are_written_with_the_size_of_a_sample(self):
+        lines = list(guestinsns.marks(insns.Symbols(KALLSYMS), "pread64"))
+        self.assertIn("io 0xffffffff81000700", lines)
+        self.assertIn("work 0xffffffff81000800", lines)
+        self.assertEqual(lines[-4:], ["sample 0x10", "skip 0xa", "want 0x29", "any 0x1"])
+
+    def test_a_part_is_told_by_module_or_name(self):
+        functions = {
+            ("pvfs", "pvfs_add"): 10,
+            ("virtio_poll", "virtio_poll_watch"): 6,
+            ("kernel", "__fuse_simple_request"): 8,
+            ("kernel", "request_wait_answer"): 4,
+            ("kernel", "virtio_fs_enqueue_req"): 2,
+            ("kernel", "virtqueue_add_sgs"): 12,
+            ("kernel", "vfs_read"): 14,
+        }
+        self.assertEqual(
+            guestinsns.parts(functions, 2),
+            {"pvfs": 8, "other": 7, "virtio": 6, "FUSE core": 6, "virtio_fs": 1},
+        )
+
+    def test_each_operation_is_compared_with_virtiofs(self):
+        rows = doc_of(300, "guest pvfs read")["rows"] + doc_of(800, "guest virtiofs read")["rows"]
+        rows += doc_of(5, "guest pvfs stat")["rows"] + doc_of(200, "host read")["rows"]
+        self.assertEqual(list(insnstable.guest_ratios(rows)), [("read", 300, 800, 0.375)])
+
+    def test_a_row_that_is_not_kept_is_not_judged(self):
+        doc = doc_of(300, "guest pvfs read")
+        self.assertEqual(insnstable.worse(doc, {"rows": []}), [])
+        kept = json.loads(insnstable.kept(doc, {"rows": []}))
+        self.assertEqual(len(insnstable.worse(doc_of(400, "guest pvfs read"), kept)), 1)
 
 
 class Kept(unittest.TestCase):
