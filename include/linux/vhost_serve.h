@@ -442,10 +442,10 @@ struct vserve_vring {
  * @vdev: its nvqs is how many of @vrings there are; it and they only grow, until
  *	the file is closed
  * @features: negotiated; for vrings to come
- * @copies: submit() moves data by the poller's CPU, not by a disk's; set before a vring starts
- * @nr_running: vrings that run or stop
+ * @copies: the poller's CPU moves the data, not a disk; set by ops->start()
+ * @nr_running: vrings that are running or stopping; under the device's mutex
  * @round_bytes: how many bytes a vring of weight VSERVE_WEIGHT may move in a round
- * @css: @memcg: the owner's, for block I/O and memory of workers
+ * @css: @memcg: the owner's, which block I/O and the memory of requests are charged to
  * @in_cgroup: @css is not that of the root, which has no limits
  * @wq: workers of requests
  * @end_wq: workers of requests after vserve_req_resume().  Workers of @wq may all wait for a

@@ -49,11 +49,11 @@ static inline void __user *vserve_words_of(const struct iov_iter *iter, size_t l
 }
 
 /**
- * vserve_words_done - go on behind bytes of which vserve_words_of() has said where they are
+ * vserve_words_done - advance an iterator past words that vserve_words_of() found
  * @iter: ITER_IOVEC
  * @len: how many there are
  *
- * As iov_iter_advance(), for one buffer.
+ * Like iov_iter_advance(), but the words must lie in the current buffer.
  */
 static inline void vserve_words_done(struct iov_iter *iter, size_t len)
 {

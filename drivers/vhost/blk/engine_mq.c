@@ -202,7 +202,7 @@ int vblk_mq_check_hctx(struct vserve_vring *vring,
 	return r;
 }
 
-/* Also where the others of the command failed, or are still in flight. */
+/* Called for each bio, even if others of the command failed or are still in flight. */
 static void vblk_mq_done(struct bio *bio)
 {
 	struct vblk_req *req = container_of(bio, struct vblk_req, bio);
@@ -337,8 +337,8 @@ static int vblk_mq_issue(struct vblk_vring *vring, struct vblk_req *lead,
 	blk_status_t status;
 
 	/*
-	 * With a scheduler bypassed, and the queue stopped, it is inserted after
-	 * all, and stays a request of its own there.
+	 * A bypassed scheduler still gets the request if the queue is stopped.  It must not merge
+	 * it with another one: the limits of ours were checked for these bios.
 	 */
 	rq->cmd_flags |= REQ_NOMERGE;
 	vblk_set_request(rq, lead);

@@ -31,7 +31,7 @@ static struct bio_vec *vblk_alloc_bvec(struct vblk_dev *dev, unsigned int nr,
 {
 	if (may_sleep)
 		return kvmalloc_array(nr, sizeof(struct bio_vec), GFP_KERNEL_ACCOUNT);
-	return vserve_alloc_quick(&dev->base, nr * sizeof(struct bio_vec));
+	return vserve_alloc_quick(&dev->base, array_size(nr, sizeof(struct bio_vec)));
 }
 
 /**

@@ -243,7 +243,7 @@ static bool vhfs_is_caller(const struct vhfs_caller *slot,
 	       slot->kill == kill;
 }
 
-/* By all that vhfs_is_caller() compares, so that two groups of one user have a slot each. */
+/* By all that vhfs_is_caller() compares, so that groups of one user seldom share a slot. */
 static struct vhfs_caller *vhfs_caller_slot(struct vhfs_creds *creds, const struct vhfs_req *req,
 					    bool kill)
 {

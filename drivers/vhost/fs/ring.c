@@ -27,7 +27,8 @@ static int vhfs_copy_iov(struct vhfs_slot *slot,
 	if (nr > ARRAY_SIZE(slot->inline_iov))
 		slot->iov = may_sleep ?
 			kmalloc_array(nr, sizeof(*slot->iov), GFP_KERNEL_ACCOUNT) :
-			vserve_alloc_quick(slot->base.vring->dev, nr * sizeof(*slot->iov));
+			vserve_alloc_quick(slot->base.vring->dev,
+					   array_size(nr, sizeof(*slot->iov)));
 	if (!slot->iov) {
 		slot->iov = slot->inline_iov;
 		return -ENOMEM;

@@ -269,10 +269,10 @@ static struct llist_node *vserve_collect(struct vserve_vring *vring)
  * Up to @budget completions.  The rest stays in the backlog for the next time, and
  * vserve_has_done() sees it there.
  *
- * To let go of a request's memory takes the longer the more pages it has.  So the poller, which
- * has other rings to serve, also stops after as many bytes as a round may take.  The request that
- * reaches the limit is still let go of, so that each round gets on.  A worker, and the drain of a
- * stop, have no such limit: the drain only waits for what is not in the backlog.
+ * Releasing a request takes longer the more pages it has.  So the poller, which has other rings to
+ * serve, also stops after VSERVE_ROUND_BYTES.  The request that reaches the limit is still released,
+ * so that each round makes progress.  Workers and the drain have no such limit, because the drain
+ * waits only for requests outside the backlog.
  */
 static void vserve_some_done(struct vserve_vring *vring, unsigned int budget,
 			     bool may_sleep)
@@ -296,7 +296,8 @@ static void vserve_some_done(struct vserve_vring *vring, unsigned int budget,
 /**
  * vserve_complete - give back what is done
  * @vring: its mutex is held, its owner's mm is in use
- * @budget: at most so many, or fewer; vserve_has_done() says whether there are more
+ * @budget: complete at most so many requests, or fewer if the byte limit comes first;
+ *	vserve_has_done() says whether there are more
  * @may_sleep: page faults are allowed
  *
  * The caller signals the guest.

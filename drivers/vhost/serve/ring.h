@@ -2,9 +2,9 @@
 /*
  * The words of a ring that the guest and we share: the indices, and what is at an index.
  *
- * vhost has functions for these.  Each of them asks first whether the device has an IOTLB, which
- * ours has not, calls get_user() or put_user(), which have a speculation barrier, and says in the
- * log what went wrong.  The poller looks at each ring in each of its rounds, so here the words
+ * vhost has functions for these.  Each of them first asks whether the device has an IOTLB, which
+ * ours never has.  The reads go through __get_user(), a call with a speculation barrier, and
+ * vq_err() signals the VMM for each failure.  The poller looks at each ring in each of its rounds, so here the words
  * are read and written in place.  vhost has checked that the rings lie in user space, when the
  * owner set their addresses.
  *
@@ -75,14 +75,14 @@ static inline bool vserve_avail_empty(struct vserve_vring *vring)
 	return false;
 }
 
-/* vserve_avail_empty(), but without the mutex, and without a word on what is new. */
-static inline bool vserve_avail_unchanged(const struct vhost_virtqueue *vq)
+/* Like vserve_avail_empty(), but without the mutex: it changes nothing, and true is only a hint. */
+static inline bool vserve_avail_unchanged(struct vhost_virtqueue *vq)
 {
 	u16 last = READ_ONCE(vq->last_avail_idx);
 	__virtio16 raw;
 
 	return READ_ONCE(vq->avail_idx) == last && vserve_get_u16(&raw, &vq->avail->idx) &&
-	       raw == cpu_to_vhost16((struct vhost_virtqueue *)vq, last);
+	       raw == cpu_to_vhost16(vq, last);
 }
 
 /* The head of the chain at last_avail_idx; false if it cannot be read. */

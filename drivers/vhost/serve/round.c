@@ -227,16 +227,14 @@ static void vserve_round_signal(struct vserve_vring *vring, int nr)
 		vserve_signal_soon(vring);
 }
 
-/*
- * Has a round nothing to do but to look for new chains?  The poller may have to be told of
- * what the worker answered, or that an ioctl let go of the vring: vserve_publish().
- */
+/* Is there nothing for a round to do, except for new chains? */
 static bool vserve_is_idle(const struct vserve_vring *vring)
 {
 	return !vring->nr_polled && !vserve_has_done(vring) && list_empty(&vring->pending) &&
 	       !(vring->calls.due && vring->vq.call_ctx.ctx);
 }
 
+/* Does the poller know what the worker answered, and that an ioctl let go of the vring? */
 static bool vserve_is_published(const struct vserve_vring *vring)
 {
 	return vring->src.inflight == vring->nr_inflight && !vring->src.retry_ns;
@@ -248,13 +246,13 @@ static bool vserve_is_published(const struct vserve_vring *vring)
  * ring's address, too.  If it misses something that way the next round finds it, and no poller
  * sleeps before vserve_arm() has looked with the mutex held.
  */
-static bool vserve_looks_idle(const struct vserve_vring *vring)
+static bool vserve_looks_idle(struct vserve_vring *vring)
 {
-	const struct vhost_virtqueue *vq = &vring->vq;
+	struct vhost_virtqueue *vq = &vring->vq;
 	bool idle;
 
 	pagefault_disable();
-	/* Nothing is done by what is read here. */
+	/* Stale values are harmless: they cost a round, or the next round finds the work. */
 	idle = data_race(vring->running && !vring->broken && !vring->nr_polled &&
 			 vserve_avail_unchanged(vq) && !vring->calls.asked_ns &&
 			 vserve_is_idle(vring) && vserve_is_published(vring));

@@ -14,9 +14,9 @@
 #include <linux/vhost_serve.h>
 
 #define VSERVE_ROUND_BYTES	((unsigned int)SZ_4M)
-/* Of a device, if the poller copies them: that takes its time, and other guests wait. */
+/* The poller's limit for all rings of a device that copies, because other guests wait meanwhile. */
 #define VSERVE_COPY_BYTES	((unsigned int)SZ_1M)
-/* Of a vring of it, however many there are. */
+/* But each ring of it may copy as much as this. */
 #define VSERVE_COPY_MIN		((unsigned int)SZ_128K)
 /* Empty descriptors are no bytes, and take as long to read as others. */
 #define VSERVE_ROUND_DESCS	(4 * VSERVE_MAX_CHAIN)

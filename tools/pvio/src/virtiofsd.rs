@@ -117,6 +117,8 @@ pub struct Foreign {
 
 const IDS: &str = "serve an id-mapped mount of the directory (mount --bind -o X-mount.idmap=...)";
 
+const MIGRATION: &str = "a guest with this device cannot be migrated";
+
 impl Foreign {
     /// Refuse what would give the guest something else than it gets.
     pub fn check(&self) -> Result<()> {
@@ -144,13 +146,21 @@ impl Foreign {
                 self.security_label,
                 "the guest can set labels by --xattr --privileged-xattr=host",
             ),
+            ("migration-mode", self.migration_mode.is_some(), MIGRATION),
             (
-                "migration-mode",
-                self.migration_mode.is_some()
-                    || self.migration_on_error.is_some()
-                    || self.migration_verify_handles
-                    || self.migration_confirm_paths,
-                "a guest with this device cannot be migrated",
+                "migration-on-error",
+                self.migration_on_error.is_some(),
+                MIGRATION,
+            ),
+            (
+                "migration-verify-handles",
+                self.migration_verify_handles,
+                MIGRATION,
+            ),
+            (
+                "migration-confirm-paths",
+                self.migration_confirm_paths,
+                MIGRATION,
             ),
         ];
         match ids.iter().chain(&others).find(|(_, given, _)| *given) {

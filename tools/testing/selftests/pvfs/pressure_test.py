@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""A guest writes more than it has memory, and each page waits for the server."""
+"""A guest writes until pages must be reclaimed, and each page waits for the server."""
 
 import hashlib
 import os
@@ -13,7 +13,7 @@ FULL = bool(os.environ.get("FULL"))
 
 class Pressure(PvfsCase):
     memory = "640M" if DEBUG else "192M"
-    # What is no file's, and each of two files.
+    # Bytes of tmpfs that take up memory, and the size of each of two files.
     hog = 160 * MIB if DEBUG else 48 * MIB
     size = 160 * MIB if FULL or DEBUG else 64 * MIB
 

@@ -176,7 +176,8 @@ class Hostile(GuestCase):
             self.again()
 
     def test_broken_ring_while_much_is_in_flight(self):
-        """The reset ends what was in the other queue, too; also behind a good answer."""
+        """The reset also ends requests of the other queue, even if the ring breaks after a good
+        answer."""
         for mode in ("busy", "irq"):
             for changes in ({"head": 0xFFFF}, {"others": [0xFFFF]}):
                 with self.subTest(f"{changes}, {mode}"):
