@@ -19,15 +19,15 @@
  * A task that exits closes its files.  FLUSH and RELEASE are forced, so the core waits for them,
  * and no signal reaches the task any more.  No caller looks at the results, and the data have been
  * written before.  So the task waits for PVFS_EXIT_SECONDS, and then leaves the request to the
- * server, unless the mount has had POSIX locks or flock, which either may drop.  A task has many
- * files, so it waits only once, and no task waits at a server that has not sent a reply since the
- * last wait ran out.
+ * server.  A task has many files, so it waits only once, and no task waits at a server that has not
+ * sent a reply since the last wait ran out.  Either request may drop locks, see close.c.
  *
  * The server does not give the number of an open file to another one before it has carried out the
  * RELEASE, so that may be late.  But the next mount's files may have the same numbers.  So umount
- * waits for an abandoned RELEASE, and gives the device up if there is no reply.  A RELEASE that
- * found no room in the ring is sent in the background instead.  FORGET may overtake an abandoned
- * RELEASE.  A server that refuses the RELEASE for this keeps the file open until the mount ends.
+ * waits for an abandoned RELEASE, and gives the device up if there is no reply.  FLUSH and RELEASE
+ * that found no room in the ring are sent in the background instead.  FORGET may overtake an
+ * abandoned RELEASE.  A server that refuses the RELEASE for this keeps the file open until the
+ * mount ends.
  *
  * Two cases are not covered: a task is killed while a forced request waits for room in the ring,
  * before the task exits; and a signal that has a handler comes while the request waits for room in
@@ -50,6 +50,7 @@ struct pvfs_abandoned {
 	u64 nodeid;
 	u32 opcode;
 	u32 open_flags;
+	struct pvfs_close close;	/* of FLUSH and RELEASE */
 	unsigned int nr;
 	struct folio *folio[] __counted_by(nr);
 };
@@ -66,20 +67,18 @@ static bool pvfs_is_release(u32 opcode)
 	return opcode == FUSE_RELEASE || opcode == FUSE_RELEASEDIR;
 }
 
-static bool pvfs_changes_nothing(const struct pvfs_dev *dev, const struct fuse_args *args)
+static bool pvfs_is_close(u32 opcode)
+{
+	return opcode == FUSE_FLUSH || pvfs_is_release(opcode);
+}
+
+static bool pvfs_changes_nothing(const struct fuse_args *args)
 {
 	switch (args->opcode) {
 	case FUSE_OPEN:
 		return !(pvfs_open_flags(args) & O_TRUNC);
-	case FUSE_FLUSH:
-	case FUSE_RELEASE:
-	case FUSE_RELEASEDIR:
-		/*
-		 * It drops the locks of a lock owner.  The core makes that number from a pointer,
-		 * which the next process may have, and a late request would drop its locks.
-		 */
-		return !READ_ONCE(dev->had_locks);
 	case FUSE_ACCESS:
+	case FUSE_FLUSH:
 	case FUSE_FSYNC:
 	case FUSE_FSYNCDIR:
 	case FUSE_GETATTR:
@@ -93,6 +92,8 @@ static bool pvfs_changes_nothing(const struct pvfs_dev *dev, const struct fuse_a
 	case FUSE_READDIR:
 	case FUSE_READDIRPLUS:
 	case FUSE_READLINK:
+	case FUSE_RELEASE:
+	case FUSE_RELEASEDIR:
 	case FUSE_STATFS:
 	case FUSE_STATX:
 	case FUSE_SYNCFS:
@@ -149,6 +150,14 @@ static int pvfs_hold_pages(struct pvfs_abandoned *ab, struct fuse_args_pages *ap
 	return 0;
 }
 
+/* After pvfs_abandon() has made it known. */
+static void pvfs_abandoned_over(struct pvfs_dev *dev, struct pvfs_abandoned *ab)
+{
+	if (pvfs_is_close(ab->opcode))
+		pvfs_close_leave(dev, &ab->close);
+	pvfs_abandoned_free(ab);
+}
+
 static struct pvfs_abandoned *pvfs_abandoned_new(struct pvfs_dev *dev, struct fuse_req *req)
 {
 	struct fuse_args *args = req->args;
@@ -157,7 +166,7 @@ static struct pvfs_abandoned *pvfs_abandoned_new(struct pvfs_dev *dev, struct fu
 	struct pvfs_abandoned *ab;
 	int err;
 
-	if (!pvfs_changes_nothing(dev, args))
+	if (!pvfs_changes_nothing(args))
 		return ERR_PTR(-EPERM);
 	ab = kzalloc(struct_size(ab, folio, nr), GFP_KERNEL);
 	if (!ab)
@@ -206,6 +215,9 @@ static int pvfs_abandon(struct pvfs_dev *dev, struct fuse_req *req)
 
 	if (IS_ERR(ab))
 		return PTR_ERR(ab);
+	/* First, because the answer may come as soon as the slot has it. */
+	if (pvfs_is_close(ab->opcode))
+		pvfs_close_enter(dev, &ab->close);
 	for (i = 0; i < dev->nr_queues; i++) {
 		if (pvfs_abandon_slot(&dev->queues[i], req, ab)) {
 			req->out.h.error = -EINTR;
@@ -213,7 +225,7 @@ static int pvfs_abandon(struct pvfs_dev *dev, struct fuse_req *req)
 			return 0;
 		}
 	}
-	pvfs_abandoned_free(ab);
+	pvfs_abandoned_over(dev, ab);
 	return -ENOENT;
 }
 
@@ -222,46 +234,10 @@ static bool pvfs_is_finished(struct fuse_req *req)
 	return test_bit(FR_FINISHED, &req->flags);
 }
 
-struct pvfs_release {
-	struct fuse_args args;
-	struct fuse_release_in in;
-};
-
-static void pvfs_release_end(struct fuse_mount *fm, struct fuse_args *args, int error)
-{
-	kfree(container_of(args, struct pvfs_release, args));
-}
-
-/*
- * Send RELEASE in the background.  If there is no memory for it, the server keeps the file open
- * until the mount ends.
- */
-static void pvfs_release_later(struct fuse_mount *fm, u32 opcode, u64 nodeid,
-			       const struct fuse_release_in *in)
-{
-	struct pvfs_release *release = kzalloc(sizeof(*release), GFP_KERNEL);
-
-	if (!release)
-		return;
-	release->in = *in;
-	release->args = (struct fuse_args){
-		.opcode = opcode,
-		.nodeid = nodeid,
-		.in_numargs = 1,
-		.in_args[0] = { .size = sizeof(release->in), .value = &release->in },
-		.force = true,
-		.nocreds = true,
-		.end = pvfs_release_end,
-	};
-	if (fuse_simple_background(fm, &release->args, GFP_KERNEL))
-		kfree(release);
-}
-
 /* Take back a request that still waits for room; false: it does not. */
 static bool pvfs_withdraw(struct pvfs_dev *dev, struct fuse_req *req)
 {
 	struct fuse_iqueue *fiq = &req->fm->fc->iq;
-	struct fuse_args *args = req->args;
 	bool pending;
 
 	spin_lock(&fiq->lock);
@@ -271,9 +247,9 @@ static bool pvfs_withdraw(struct pvfs_dev *dev, struct fuse_req *req)
 	spin_unlock(&fiq->lock);
 	if (!pending)
 		return false;
-	if (pvfs_is_release(args->opcode))
-		pvfs_release_later(get_fuse_mount_super(dev->sb), args->opcode, args->nodeid,
-				   args->in_args[0].value);
+	if (pvfs_is_close(req->args->opcode))
+		pvfs_close_later(get_fuse_mount_super(dev->sb), req->args,
+				 GFP_KERNEL | __GFP_NOFAIL);
 	req->out.h.error = -EINTR;
 	fuse_request_end(req);
 	return true;
@@ -312,9 +288,7 @@ static bool pvfs_finishes_at_exit(struct pvfs_dev *dev, struct fuse_req *req)
  */
 void pvfs_wait_at_exit(struct pvfs_dev *dev, struct fuse_req *req)
 {
-	if (req->args->opcode != FUSE_FLUSH && !pvfs_is_release(req->args->opcode))
-		return;
-	if (READ_ONCE(dev->had_locks) || pvfs_finishes_at_exit(dev, req))
+	if (!pvfs_is_close(req->args->opcode) || pvfs_finishes_at_exit(dev, req))
 		return;
 	if (!pvfs_withdraw(dev, req))
 		pvfs_abandon(dev, req);
@@ -395,9 +369,14 @@ static void pvfs_undo_lookup(struct fuse_mount *fm, u64 nodeid)
 static void pvfs_undo_open(struct pvfs_abandoned *ab, u64 fh)
 {
 	struct fuse_release_in in = { .fh = fh, .flags = ab->open_flags };
+	struct fuse_args args = {
+		.opcode = ab->opcode == FUSE_OPENDIR ? FUSE_RELEASEDIR : FUSE_RELEASE,
+		.nodeid = ab->nodeid,
+		.in_numargs = 1,
+		.in_args[0] = { .size = sizeof(in), .value = &in },
+	};
 
-	pvfs_release_later(ab->fm, ab->opcode == FUSE_OPENDIR ? FUSE_RELEASEDIR : FUSE_RELEASE,
-			   ab->nodeid, &in);
+	pvfs_close_later(ab->fm, &args, GFP_KERNEL);
 }
 
 static bool pvfs_is_dots(const struct fuse_direntplus *entry)
@@ -460,13 +439,14 @@ static void pvfs_undo(struct pvfs_slot *slot)
 
 /**
  * pvfs_abandoned_end - the device has given an abandoned request back
+ * @dev: the device
  * @slot: its slot, on no list that others use; no lock is held
  */
-void pvfs_abandoned_end(struct pvfs_slot *slot)
+void pvfs_abandoned_end(struct pvfs_dev *dev, struct pvfs_slot *slot)
 {
 	if (slot->abandoned->fm)
 		pvfs_undo(slot);
-	pvfs_abandoned_free(slot->abandoned);
+	pvfs_abandoned_over(dev, slot->abandoned);
 	slot->abandoned = NULL;
 }
 

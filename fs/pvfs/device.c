@@ -361,6 +361,7 @@ static int pvfs_probe(struct virtio_device *vdev)
 	INIT_LIST_HEAD(&dev->node);
 	pvfs_timeout_init(dev);
 	pvfs_locks_init(dev);
+	pvfs_closes_init(dev);
 	INIT_WORK(&dev->fail_work, pvfs_fail_work);
 	dev->vdev = vdev;
 	vdev->priv = dev;

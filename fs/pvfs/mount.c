@@ -175,7 +175,6 @@ static int pvfs_fill_super_locked(struct super_block *sb, struct pvfs_context *c
 	pvfs_take_super_ops(sb, dev);
 	WRITE_ONCE(dev->cache, ctx->cache);
 	WRITE_ONCE(dev->writeback, false);
-	WRITE_ONCE(dev->had_locks, false);
 	WRITE_ONCE(dev->exit_replies, 0);
 	WRITE_ONCE(dev->exit_task, 0);
 	WRITE_ONCE(dev->fc, fm->fc);
@@ -204,6 +203,7 @@ static void pvfs_conn_destroy(struct fuse_mount *fm)
 
 	for (i = 0; i < dev->nr_queues; i++)
 		pvfs_abandoned_unmount(&dev->queues[i]);
+	pvfs_closes_forget(dev);
 	pvfs_hiprio_drain(dev);
 	fuse_conn_destroy(fm);
 	pvfs_abandoned_await(dev);

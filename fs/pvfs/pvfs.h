@@ -14,6 +14,7 @@
  *   Taken with bottom halves off, as virtio_poll wants it.  Two queues share no lock.
  * hp->lock: the same for the queue of FORGET and INTERRUPT.
  * fiq->lock (FUSE's): requests that found a ring full (fiq->pending), and dev->parked.
+ * dev->close_lock: dev->closes.  No lock is taken with it, and it is taken with none.
  * Order: hp->lock, q->poll.lock, fiq->lock.  FUSE's bg_lock is outside all of them: the
  *   core sends background requests with it held.  So nothing here ends such a request
  *   on its way in.  All locks are taken in process context; only virtio_poll's timer, a
@@ -41,6 +42,7 @@
 #include <linux/virtio_config.h>
 #include <linux/virtio_fs.h>
 #include <linux/virtio_poll.h>
+#include <linux/wait.h>
 #include <linux/workqueue.h>
 
 #include "fuse_i.h"
@@ -87,6 +89,12 @@ enum pvfs_lock {
 	PVFS_LOCK_NONE,		/* another request */
 	PVFS_LOCK_WAITS,	/* the server answers once the lock is free */
 	PVFS_LOCK_ASKS,		/* the server answers at once */
+};
+
+/* A close that no task waits for, on dev->closes. */
+struct pvfs_close {
+	struct list_head node;
+	u64 seq;			/* they grow along the list */
 };
 
 /* On the stack of a caller that polls; written under q->poll.lock. */
@@ -206,11 +214,14 @@ struct pvfs_dev {
 	unsigned int silent;		/* for so many seconds there was no reply to it */
 	bool up;			/* it has virtqueues */
 	bool given_up;			/* it was stopped, and may start anew */
-	bool had_locks;			/* of files, since it was mounted; see abandon.c */
 	u64 exit_replies;		/* when a wait at exit ran out, plus 1; see abandon.c */
 	u64 exit_task;			/* start_boottime of the task whose wait ran out last */
 	struct list_head parked;	/* requests for locks that are not free; see locks.c */
 	struct delayed_work park_work;
+	spinlock_t close_lock;		/* the next two */
+	struct list_head closes;	/* those that are late; see close.c */
+	u64 close_seq;			/* of the last one */
+	wait_queue_head_t close_waitq;	/* tasks that ask for a lock */
 	struct work_struct fail_work;
 	const struct super_operations *core_ops;
 	struct super_operations super_ops;	/* the core's with ours, see mount.c */
@@ -297,11 +308,19 @@ void pvfs_locks_free(struct pvfs_dev *dev);
 enum pvfs_lock pvfs_lock_way(const struct pvfs_queue *q, const struct fuse_req *req);
 bool pvfs_lock_done(struct pvfs_queue *q, struct fuse_req *req, enum pvfs_lock lock);
 
+/* close.c: closes that no task waits for */
+void pvfs_closes_init(struct pvfs_dev *dev);
+void pvfs_close_enter(struct pvfs_dev *dev, struct pvfs_close *close);
+void pvfs_close_leave(struct pvfs_dev *dev, struct pvfs_close *close);
+void pvfs_close_later(struct fuse_mount *fm, const struct fuse_args *from, gfp_t gfp);
+void pvfs_closes_forget(struct pvfs_dev *dev);
+int pvfs_closes_await(struct pvfs_dev *dev, const struct fuse_req *req);
+
 /* abandon.c: requests of tasks that were killed */
 void pvfs_wait_killable(struct pvfs_dev *dev, struct fuse_req *req);
 void pvfs_wait_at_exit(struct pvfs_dev *dev, struct fuse_req *req);
 void pvfs_abandoned_await(struct pvfs_dev *dev);
-void pvfs_abandoned_end(struct pvfs_slot *slot);
+void pvfs_abandoned_end(struct pvfs_dev *dev, struct pvfs_slot *slot);
 void pvfs_abandoned_unmount(struct pvfs_queue *q);
 
 /* timeout.c: requests that are not answered in time */

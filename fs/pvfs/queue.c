@@ -241,6 +241,18 @@ static bool pvfs_kick_prepare(struct pvfs_queue *q)
 	return kick;
 }
 
+/* Some requests have to wait first.  Background requests do not come as one of these. */
+static int pvfs_before_send(struct pvfs_dev *dev, struct fuse_req *req)
+{
+	switch (req->args->opcode) {
+	case FUSE_SETLK:
+	case FUSE_SETLKW:
+		return pvfs_closes_await(dev, req);
+	default:
+		return 0;
+	}
+}
+
 /**
  * pvfs_send_req - send a request
  * @fiq: of the connection
@@ -254,6 +266,7 @@ void pvfs_send_req(struct fuse_iqueue *fiq, struct fuse_req *req)
 {
 	struct pvfs_dev *dev = fiq->priv;
 	struct pvfs_queue *q = pvfs_this_queue(dev);
+	int err = pvfs_before_send(dev, req);
 	bool sync = !test_bit(FR_BACKGROUND, &req->flags);
 	struct pvfs_wait wait = {};
 	struct pvfs_slot *slot;
@@ -261,6 +274,10 @@ void pvfs_send_req(struct fuse_iqueue *fiq, struct fuse_req *req)
 	u64 budget = 0;
 	void *big;
 
+	if (unlikely(err)) {
+		pvfs_refuse(q, req, err);
+		return;
+	}
 	big = pvfs_request_big(req, sync ? GFP_KERNEL : GFP_ATOMIC);
 	if (IS_ERR(big)) {
 		pvfs_refuse(q, req, PTR_ERR(big));
@@ -452,7 +469,7 @@ static void pvfs_end_late(struct pvfs_queue *q, struct list_head *late)
 	/* What memory is reclaimed from may wait for replies that this work has to take. */
 	noio = memalloc_noio_save();
 	list_for_each_entry(slot, late, node)
-		pvfs_abandoned_end(slot);
+		pvfs_abandoned_end(q->dev, slot);
 	memalloc_noio_restore(noio);
 	spin_lock_bh(&q->poll.lock);
 	list_for_each_entry_safe(slot, next, late, node)

@@ -105,8 +105,6 @@ void pvfs_request_fill(struct pvfs_queue *q, struct pvfs_slot *slot, struct fuse
 	unsigned int i, n = args->in_numargs - args->in_pages;
 	void *to = pvfs_slot_in(slot);
 
-	if (unlikely(args->opcode == FUSE_SETLK || args->opcode == FUSE_SETLKW))
-		WRITE_ONCE(q->dev->had_locks, true);
 	/* Unique among all queues without a lock that they share, even, and never 0. */
 	slot->unique = (++q->seq * (q->dev->nr_queues + 1) + q->index + 1) * 2;
 	req->in.h.unique = slot->unique;

@@ -11,6 +11,7 @@ from pvfs import FIO, PATIENCE, TAG, PvfsCase, Virtiofsd, wait_for
 from pvlab import image, ktap
 from server import (
     DATA,
+    FILE,
     FLUSH,
     GETATTR,
     LOOKUP,
@@ -120,6 +121,7 @@ class Killed(PvfsCase):
 
     def tearDown(self):
         self.let_go()
+        self.server.locks = None
         self.assertIsNone(self.server.failed)
 
     def mounts(self):
@@ -171,7 +173,9 @@ class Killed(PvfsCase):
             self.assertEqual(grown["bad_replies"], 0)
 
     def test_it_waits_at_its_exit_once(self):
-        """Not for each of its files in turn."""
+        """Not for each of its files in turn, although programs have locked files."""
+        self.server.locks = {}
+        self.sh("flock /mnt/file true")
         files = " ".join(f"{fd}</mnt/file" for fd in range(3, 10))
         with self.counting() as grown:
             pid = self.start(f'sh -c "exec {files}; exec sleep 1000"')
@@ -182,6 +186,58 @@ class Killed(PvfsCase):
             wait_for(lambda: self.status("test -s /tmp/status") == 0, "it ends", PATIENCE / 2)
             self.assert_given_back()
         self.assertEqual(grown["abandoned"], 14)
+
+    def close_late(self):
+        """A process has died in close(2), and one with the same table of files locks the file."""
+        self.server.locks = {}
+        self.server.askers.clear()
+        self.server.hold = (FLUSH,)
+        self.start("sharetool shared /mnt/file x")
+        wait_for(lambda: self.server.held, "the server is asked to close the file")
+        self.sh("kill -9 $(sed -n 's/^child //p' /tmp/said)")
+        self.said("alone")
+
+    def said(self, what):
+        wait_for(lambda: self.status(f"grep -q '{what}' /tmp/said") == 0, f"it says: {what}")
+
+    def test_a_lock_waits_for_late_closes(self):
+        """One that the server granted before it closed the file would be lost."""
+        self.close_late()
+        self.sh("sleep 1")
+        self.assertFalse(self.server.askers)
+        # It takes no locks.
+        self.sh("timeout 20 stat -f /mnt")
+        self.let_go()
+        self.said("holds")
+        self.assertEqual(set(self.server.locks), {FILE})
+        self.sh("killall -USR2 sharetool")
+        self.assertEqual(self.ended(), 0)
+        self.assertFalse(self.server.locks)
+
+    def test_a_signal_ends_the_wait_for_late_closes(self):
+        self.close_late()
+        self.sh("sleep 0.5; killall -USR1 sharetool")
+        self.said("interrupted")
+        self.assertFalse(self.server.askers)
+        self.sh("killall -USR2 sharetool")
+        self.let_go()
+        self.assertEqual(self.ended(), 0)
+
+    def test_the_wait_for_late_closes_ends_with_the_device(self):
+        self.close_late()
+        self.server.silent = True
+        self.sh("umount-now -f /mnt 2>/dev/null || true")
+        self.assertNotEqual(self.ended(), 0)
+        self.said("not connected")
+        self.sh("umount-now -f /mnt 2>/dev/null || true")
+        self.assertEqual(self.mounts(), 0)
+        self.server.held.clear()
+        self.server.hold = ()
+        self.server.handles = 0
+        self.server.lookups.clear()
+        self.server.silent = False
+        self.mount()
+        self.sh("flock /mnt/file true")
 
     def test_a_late_release_does_not_outlive_its_mount(self):
         """The next mount's files may have the same numbers."""

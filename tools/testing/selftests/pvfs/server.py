@@ -2,7 +2,8 @@
 """A virtio-fs device that lies: a vhost-user back end with one file, whose replies and
 used ring can be made wrong, or that takes requests and says nothing (`silent`).  A lock of
 the file is never free, and waiting for it ends with the second INTERRUPT: the first is answered
-by -EAGAIN.  With `locks`, a dictionary, locks are granted; it has the owner of each.  The directory `sub` is announced as a submount, and has such a file, too.
+by -EAGAIN.  With `locks`, a dictionary, locks are granted; it has the owner of each.  The
+directory `sub` is announced as a submount, and has such a file, too.
 
 Requests whose numbers are in `hold` are answered late: before the next request after it is empty.
 `handles` and `lookups` are what the guest has not given back yet.
@@ -20,7 +21,7 @@ from vhostuser import Backend
 LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, STATFS, RELEASE = 1, 2, 3, 4, 14, 15, 17, 18
 FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, DESTROY, BATCH_FORGET = 25, 26, 27, 28, 29, 38, 42
 SETLK, SETLKW, INTERRUPT = 32, 33, 36
-F_ASYNC_READ, F_FLOCK_LOCKS, F_SUBMOUNTS = 1 << 0, 1 << 10, 1 << 27
+F_ASYNC_READ, F_POSIX_LOCKS, F_FLOCK_LOCKS, F_SUBMOUNTS = 1 << 0, 1 << 1, 1 << 10, 1 << 27
 ATTR_SUBMOUNT = 1
 F_UNLCK, RELEASE_FLOCK_UNLOCK = 2, 1 << 1
 SILENT = (FORGET, BATCH_FORGET)
@@ -131,6 +132,13 @@ class Liar(Backend):
             return errno.EAGAIN
         return b""
 
+    def closed(self, opcode, nodeid, arguments):
+        _, _, flags, owner = struct.unpack_from("<QIIQ", arguments)
+        if opcode != FLUSH:
+            self.handles -= 1
+        if opcode == FLUSH or flags & RELEASE_FLOCK_UNLOCK:
+            self.unlock(nodeid, owner)
+
     # FUSE
 
     def forgotten(self, opcode, nodeid, arguments):
@@ -146,7 +154,7 @@ class Liar(Backend):
         if opcode == INIT:
             return struct.pack(
                 "<4IHHIIHHI28x",
-                *(7, 31, 65536, F_ASYNC_READ | F_FLOCK_LOCKS | F_SUBMOUNTS),
+                *(7, 31, 65536, F_ASYNC_READ | F_POSIX_LOCKS | F_FLOCK_LOCKS | F_SUBMOUNTS),
                 *(8, 6, 65536, 1, 0, 0, 0),
             )
         if opcode == LOOKUP:
@@ -164,15 +172,12 @@ class Liar(Backend):
             return DATA[struct.unpack_from("<Q", arguments, 8)[0] :]
         if opcode == STATFS:
             return struct.pack("<5Q", 1, 1, 1, 1, 1) + struct.pack("<10I", 4096, 255, *[0] * 8)
-        if opcode in (RELEASE, RELEASEDIR):
-            self.handles -= 1
-            _, _, flags, owner = struct.unpack_from("<QIIQ", arguments)
-            if flags & RELEASE_FLOCK_UNLOCK:
-                self.unlock(nodeid, owner)
+        if opcode in (FLUSH, RELEASE, RELEASEDIR):
+            self.closed(opcode, nodeid, arguments)
             return b""
         if opcode in (SETLK, SETLKW):
             return self.lock(nodeid, arguments)
-        if opcode in (FLUSH, READDIR, DESTROY):
+        if opcode in (READDIR, DESTROY):
             return b""
         return errno.ENOSYS
 

@@ -4,6 +4,7 @@
  *
  *	sharetool lock KIND FILE [START LENGTH]	wait for a lock and keep it
  *	sharetool try KIND FILE [START LENGTH]	take a lock if it is free
+ *	sharetool shared FILE ANY		lock it once a child that closes it is killed
  *	sharetool append FILE LETTER COUNT	records, each by one write()
  *	sharetool swing DIR COUNT		rename DIR/a to DIR/b and back
  *	sharetool replace DIR LETTER COUNT	rename new files to DIR/target
@@ -17,6 +18,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -24,12 +26,15 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* Neither a power of two nor a page, so that records lie across all boundaries. */
 #define RECORD_STEP	1237
 #define RECORD_MAX	9001
 #define TARGET_SIZE	6000
+/* Of a child. */
+#define STACK		65536
 
 static void say(const char *what)
 {
@@ -135,6 +140,40 @@ static int do_lock(int argc, char **argv)
 	say("unlocked");
 	for (;;)
 		pause();
+}
+
+static int close_it(void *fd)
+{
+	close(*(int *)fd);
+	pause();
+	return 0;
+}
+
+/* The child shares the table of files, so its locks are the parent's. */
+static int do_shared(char **argv)
+{
+	struct lock l = { .posix = true, .fd = open(argv[2], O_RDWR) };
+	int pid, again = open(argv[2], O_RDWR);
+	char *stack = malloc(STACK);
+	sigset_t usr2;
+
+	handle_signals(&usr2);
+	pid = clone(close_it, stack + STACK, CLONE_FILES | SIGCHLD, &again);
+	if (l.fd < 0 || again < 0 || pid < 0)
+		die("a child with the same files");
+	printf("child %d\n", pid);
+	fflush(stdout);
+	if (waitpid(pid, NULL, 0) != pid)
+		die("wait");
+	say("alone");
+	if (!set_lock(&l, F_WRLCK, false))
+		say("holds");
+	else if (errno == EINTR)
+		say("interrupted");
+	else
+		die("lock");
+	sigwait(&usr2, &pid);
+	return 0;
 }
 
 static int do_append(char **argv)
@@ -299,6 +338,8 @@ int main(int argc, char **argv)
 		return do_lock(argc, argv);
 	if (!strcmp(what, "try"))
 		return do_try(argc, argv);
+	if (!strcmp(what, "shared"))
+		return do_shared(argv);
 	if (!strcmp(what, "swing"))
 		return do_swing(argv);
 	if (!strcmp(what, "read"))

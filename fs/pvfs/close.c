@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Late closes: FLUSH and RELEASE, with RELEASEDIR, that no task waits for any more.
+ *
+ * The rule
+ * --------
+ * A request for a lock is not sent before the late closes of the mount are answered.
+ *
+ * FLUSH drops an owner's POSIX locks of a file, and RELEASE drops flock and the locks of an open
+ * file description.  The core makes the number of an owner from the address of the process's table
+ * of files, or of the open file, and with the address the number comes again.  The server
+ * may carry out a late close at any time.  If it has granted a lock to the next owner of that
+ * number before, it drops this lock, and the new owner does not learn of it.
+ *
+ * - A close is on dev->closes from before the core's request ends until the server has answered it
+ *   or the device was reset.  The core frees the table of files, or the open file, only after the
+ *   end of its request.  So a task that has the same address finds the close on the list.
+ * - The task waits for the closes that are on the list when it asks, not for later ones: their
+ *   owners were there when it asked, so they have other numbers than its own.
+ * - It waits for the closes of all files, because the list cannot tell files apart.  The server
+ *   may give a file another node number once the core has forgotten the first one, and the core
+ *   may do so while the close is late.  RELEASE does not name all owners whose locks it drops.
+ * - Requests that unlock, or only look at locks, do not wait.
+ *
+ * The wait ends with the server's answers, at a signal, or when the device is given up.  The
+ * request would wait for the same server anyway.
+ *
+ * One case is not covered.  Processes may share a table of files (clone() with CLONE_FILES).  If
+ * one of them waits for a lock at the server, while another closes the same file and is killed,
+ * the late close may come after the grant.
+ *
+ * A lock of the next mount does not wait for closes of this one, see pvfs_closes_forget().
+ */
+#include "pvfs.h"
+
+#include <linux/slab.h>
+
+/* A close in the background. */
+struct pvfs_late_close {
+	struct fuse_args args;
+	struct pvfs_close close;
+	union {
+		struct fuse_flush_in flush;
+		struct fuse_release_in release;
+	};
+};
+
+/**
+ * pvfs_close_enter - a close becomes late
+ * @dev: the device
+ * @close: for the list, until pvfs_close_leave()
+ */
+void pvfs_close_enter(struct pvfs_dev *dev, struct pvfs_close *close)
+{
+	spin_lock(&dev->close_lock);
+	close->seq = ++dev->close_seq;
+	list_add_tail(&close->node, &dev->closes);
+	spin_unlock(&dev->close_lock);
+}
+
+/**
+ * pvfs_close_leave - a late close is answered, or is none
+ * @dev: the device
+ * @close: which was entered
+ */
+void pvfs_close_leave(struct pvfs_dev *dev, struct pvfs_close *close)
+{
+	spin_lock(&dev->close_lock);
+	list_del_init(&close->node);
+	spin_unlock(&dev->close_lock);
+	wake_up_all(&dev->close_waitq);
+}
+
+/**
+ * pvfs_closes_forget - the mount goes, and no task has a file of it or asks for a lock
+ * @dev: the device
+ *
+ * A late FLUSH may outlive the mount.  It does no harm to the next one, because that makes the
+ * numbers of its owners with another key.  A late RELEASE does not outlive the mount, see
+ * pvfs_abandoned_await().
+ */
+void pvfs_closes_forget(struct pvfs_dev *dev)
+{
+	struct pvfs_close *close, *next;
+
+	spin_lock(&dev->close_lock);
+	list_for_each_entry_safe(close, next, &dev->closes, node)
+		list_del_init(&close->node);
+	spin_unlock(&dev->close_lock);
+}
+
+static bool pvfs_closes_over(struct pvfs_dev *dev, u64 seq)
+{
+	struct pvfs_close *first;
+	bool over;
+
+	spin_lock(&dev->close_lock);
+	first = list_first_entry_or_null(&dev->closes, struct pvfs_close, node);
+	over = !first || first->seq > seq;
+	spin_unlock(&dev->close_lock);
+	return over;
+}
+
+/**
+ * pvfs_closes_await - wait for late closes, by the rule of this file
+ * @dev: the device
+ * @req: a request to lock or unlock, which has not been sent
+ *
+ * Return: 0, or -EINTR if a signal came.
+ */
+int pvfs_closes_await(struct pvfs_dev *dev, const struct fuse_req *req)
+{
+	const struct fuse_lk_in *in = req->args->in_args[0].value;
+	u64 seq;
+
+	/* A close that this task has to see is on the list, so this needs no lock. */
+	if (likely(list_empty(&dev->closes)) || in->lk.type == F_UNLCK)
+		return 0;
+	spin_lock(&dev->close_lock);
+	seq = dev->close_seq;
+	spin_unlock(&dev->close_lock);
+	return wait_event_interruptible(dev->close_waitq, pvfs_closes_over(dev, seq)) ? -EINTR : 0;
+}
+
+static void pvfs_late_close_end(struct fuse_mount *fm, struct fuse_args *args, int error)
+{
+	struct pvfs_late_close *late = container_of(args, struct pvfs_late_close, args);
+
+	pvfs_close_leave(fm->fc->iq.priv, &late->close);
+	kfree(late);
+}
+
+/**
+ * pvfs_close_later - send a close in the background
+ * @fm: the main mount
+ * @from: arguments of FLUSH, RELEASE or RELEASEDIR
+ * @gfp: how to allocate.  If there is no memory, the server keeps the file open, or the locks,
+ *	until the mount ends
+ */
+void pvfs_close_later(struct fuse_mount *fm, const struct fuse_args *from, gfp_t gfp)
+{
+	struct pvfs_late_close *late = kzalloc(sizeof(*late), gfp);
+
+	if (!late)
+		return;
+	memcpy(&late->flush, from->in_args[0].value, from->in_args[0].size);
+	late->args = (struct fuse_args){
+		.opcode = from->opcode,
+		.nodeid = from->nodeid,
+		.in_numargs = 1,
+		.in_args[0] = { .size = from->in_args[0].size, .value = &late->flush },
+		.force = true,
+		.nocreds = true,
+		.end = pvfs_late_close_end,
+	};
+	pvfs_close_enter(fm->fc->iq.priv, &late->close);
+	if (fuse_simple_background(fm, &late->args, gfp))
+		pvfs_late_close_end(fm, &late->args, -ENOTCONN);
+}
+
+/**
+ * pvfs_closes_init - at probe
+ * @dev: the device
+ */
+void pvfs_closes_init(struct pvfs_dev *dev)
+{
+	spin_lock_init(&dev->close_lock);
+	INIT_LIST_HEAD(&dev->closes);
+	init_waitqueue_head(&dev->close_waitq);
+}
