@@ -29,9 +29,9 @@
  * abandoned RELEASE.  A server that refuses the RELEASE for this keeps the file open until the
  * mount ends.
  *
- * Two cases are not covered: a task is killed while a forced request waits for room in the ring,
- * before the task exits; and a signal that has a handler comes while the request waits for room in
- * the ring, and SIGKILL comes once the device has it.  The core asks the transport only once.
+ * The core asks the transport once, at the first signal and only if the device has the request,
+ * and does not take a forced request back.  So a task whose request found no room in the ring waits
+ * here, and not in the core.  Requests for locks wait in the core, because other signals end them.
  */
 #include "pvfs.h"
 
@@ -294,14 +294,25 @@ void pvfs_wait_at_exit(struct pvfs_dev *dev, struct fuse_req *req)
 		pvfs_abandon(dev, req);
 }
 
+/*
+ * A request that was never sent may be dropped, as the core does with those that it does not force.
+ * But the server has to have DESTROY before the next INIT.
+ */
+static bool pvfs_may_withdraw(const struct fuse_req *req)
+{
+	return req->args->opcode != FUSE_DESTROY;
+}
+
 /**
  * pvfs_wait_killable - wait for a request in place of the core, until the task is killed
  * @dev: the device
- * @req: the request, of this task; the device has it
+ * @req: the request, of this task; the device has it, or it waits for room
  */
 void pvfs_wait_killable(struct pvfs_dev *dev, struct fuse_req *req)
 {
 	if (!wait_event_killable(req->waitq, pvfs_is_finished(req)))
+		return;
+	if (pvfs_may_withdraw(req) && pvfs_withdraw(dev, req))
 		return;
 	if (pvfs_is_release(req->args->opcode)) {
 		/* It is about to exit, and closes its files. */

@@ -253,6 +253,15 @@ static int pvfs_before_send(struct pvfs_dev *dev, struct fuse_req *req)
 	}
 }
 
+/* Where the core would not come back when the task is killed; see abandon.c. */
+static void pvfs_wait_here(struct pvfs_dev *dev, struct fuse_req *req, struct pvfs_slot *slot)
+{
+	if (unlikely(current->flags & PF_EXITING))
+		pvfs_wait_at_exit(dev, req);
+	else if (unlikely(!slot) && !pvfs_can_interrupt(req))
+		pvfs_wait_killable(dev, req);
+}
+
 /**
  * pvfs_send_req - send a request
  * @fiq: of the connection
@@ -303,8 +312,8 @@ void pvfs_send_req(struct fuse_iqueue *fiq, struct fuse_req *req)
 	preempt_enable();
 	if (budget)
 		pvfs_request_end(req);
-	else if (sync && !IS_ERR(slot) && unlikely(current->flags & PF_EXITING))
-		pvfs_wait_at_exit(dev, req);
+	else if (sync && !IS_ERR(slot))
+		pvfs_wait_here(dev, req, slot);
 	if (IS_ERR_OR_NULL(slot))
 		kfree(big);
 	if (IS_ERR(slot))

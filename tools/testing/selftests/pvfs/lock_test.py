@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Rings that are full of requests which wait, for locks or for a slow server."""
 
-from pvfs import TOOL, PvfsCase, wait_for
+from pvfs import PATIENCE, TOOL, PvfsCase, wait_for
 from pvlab import ktap
-from server import FILE, GETATTR, SUB_FILE
+from server import FILE, FLUSH, GETATTR, SUB_FILE
 
 RING = 128  # QEMU's default
 SLOTS = RING // 2
@@ -128,6 +128,55 @@ class OtherRings(Rings):
                 # A task that the server has just answered keeps the mount busy for a moment.
                 wait_for(lambda: self.status("pidof stat"), "all tasks have ended")
         self.assertIsNone(self.server.failed)
+
+
+class OneRing(Rings):
+    """It is full of requests that the server does not answer."""
+
+    overlay = {"usr/bin/sharetool": TOOL.read_bytes()}
+
+    def tearDown(self):
+        self.server.hold = ()
+        self.server.poke()
+        self.goes_on()
+        wait_for(lambda: self.counters()["inflight"] == 0, "all is answered")
+        wait_for(lambda: self.status("pidof stat"), "all tasks have ended")
+        self.assertEqual(self.server.handles, 0)
+        self.assertIsNone(self.server.failed)
+
+    def fill(self):
+        self.server.hold = (GETATTR,)
+        self.sh(f"for i in $(seq {SLOTS}); do stat /mnt >/dev/null 2>&1 </dev/null & done")
+        wait_for(lambda: len(self.server.held) == SLOTS, "the ring is full")
+
+
+class NoRoom(OneRing):
+    """A task whose request waits for room."""
+
+    def close_in_vain(self):
+        """Its FLUSH waits for room."""
+        pid = self.start("sharetool closes /mnt/file x")
+        wait_for(lambda: self.status("grep -q open /tmp/said") == 0, "the file is open")
+        self.fill()
+        before = self.counters()["queued"]
+        self.sh(f"kill -USR2 {pid}")
+        wait_for(lambda: self.counters()["queued"] > before, "the request waits for room")
+        return pid
+
+    def killed(self, pid):
+        self.sh(f"kill -9 {pid}")
+        wait_for(lambda: self.status("test -s /tmp/status") == 0, "it ends", PATIENCE / 2)
+
+    def test_a_killed_task_does_not_wait_for_room(self):
+        self.killed(self.close_in_vain())
+
+    def test_another_signal_came_while_it_waited_for_room(self):
+        pid = self.close_in_vain()
+        self.sh(f"kill -USR1 {pid}; sleep 0.5")
+        self.server.hold = (FLUSH,)
+        self.server.poke()
+        wait_for(lambda: len(self.server.held) == 1, "the server has the request")
+        self.killed(pid)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ the file is never free, and waiting for it ends with the second INTERRUPT: the f
 by -EAGAIN.  With `locks`, a dictionary, locks are granted; it has the owner of each.  The
 directory `sub` is announced as a submount, and has such a file, too.
 
-Requests whose numbers are in `hold` are answered late: before the next request after it is empty.
+Requests whose numbers are in `hold` are answered late: before the next request after they were
+taken out of it, or at poke().
 `handles` and `lookups` are what the guest has not given back yet.
 
 It knows enough of FUSE for `cat` and `stat` of the file.  It signals each reply, wanted
@@ -13,6 +14,7 @@ or not, so nothing here depends on the order in which memory is written and read
 """
 
 import errno
+import os
 import struct
 from collections import Counter
 
@@ -39,6 +41,10 @@ def attr(inode):
     )
 
 
+def opcode_of(message):
+    return struct.unpack_from("<I", message, 4)[0]
+
+
 class Liar(Backend):
     """LIE is called with the Reply to each request about the file, and may change it."""
 
@@ -62,15 +68,29 @@ class Liar(Backend):
     def request(self, ring, head):
         if self.silent:
             return
-        if not self.hold:
-            held, self.held = self.held, []
-            for late in held:
-                self.answered(*late)
+        self.let_go()
         message, room = self.chain(ring, head)
-        if struct.unpack_from("<I", message, 4)[0] in self.hold:
+        if opcode_of(message) in self.hold:
             self.held.append((ring, head, message, room))
         else:
             self.answered(ring, head, message, room)
+
+    def look(self, ring):
+        if not self.silent:
+            self.let_go()
+        super().look(ring)
+
+    def let_go(self):
+        hold = self.hold
+        held, self.held = self.held, [h for h in self.held if opcode_of(h[2]) in hold]
+        for late in held:
+            if opcode_of(late[2]) not in hold:
+                self.answered(*late)
+
+    def poke(self):
+        """As if the guest had kicked."""
+        kick = next(r.kick for r in self.rings.values() if r.kick is not None)
+        os.write(kick, struct.pack("Q", 1))
 
     def answered(self, ring, head, message, room):
         _, opcode, unique, nodeid = struct.unpack_from("<IIQQ", message)

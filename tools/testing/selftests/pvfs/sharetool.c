@@ -5,6 +5,7 @@
  *	sharetool lock KIND FILE [START LENGTH]	wait for a lock and keep it
  *	sharetool try KIND FILE [START LENGTH]	take a lock if it is free
  *	sharetool shared FILE ANY		lock it once a child that closes it is killed
+ *	sharetool closes FILE ANY		open it, and close it at SIGUSR2
  *	sharetool append FILE LETTER COUNT	records, each by one write()
  *	sharetool swing DIR COUNT		rename DIR/a to DIR/b and back
  *	sharetool replace DIR LETTER COUNT	rename new files to DIR/target
@@ -176,6 +177,22 @@ static int do_shared(char **argv)
 	return 0;
 }
 
+static int do_closes(char **argv)
+{
+	int fd = open(argv[2], O_RDWR);
+	sigset_t usr2;
+	int number;
+
+	if (fd < 0)
+		die(argv[2]);
+	handle_signals(&usr2);
+	say("open");
+	sigwait(&usr2, &number);
+	close(fd);
+	say("closed");
+	return 0;
+}
+
 static int do_append(char **argv)
 {
 	int fd = open(argv[2], O_WRONLY | O_CREAT | O_APPEND, 0644);
@@ -340,6 +357,8 @@ int main(int argc, char **argv)
 		return do_try(argc, argv);
 	if (!strcmp(what, "shared"))
 		return do_shared(argv);
+	if (!strcmp(what, "closes"))
+		return do_closes(argv);
 	if (!strcmp(what, "swing"))
 		return do_swing(argv);
 	if (!strcmp(what, "read"))
