@@ -13,6 +13,8 @@
  * systems of the host nothing else ends early for that, and not each server takes
  * INTERRUPT kindly.  The request's slot is marked, and the work sends the message;
  * a server that has not seen the request yet answers -EAGAIN, and is asked again.
+ *
+ * timeout.c asks here whether the server takes messages at all.
  */
 #include "pvfs.h"
 
@@ -156,6 +158,7 @@ static void pvfs_hiprio_reap(struct pvfs_hiprio *hp)
 
 	while (hp->inflight && (s = virtqueue_get_buf(hp->vq, &written))) {
 		hp->inflight--;
+		hp->taken++;
 		hp->interrupts -= s->is_interrupt;
 		if (s->is_interrupt)
 			pvfs_interrupt_answered(hp, s, written);
@@ -245,6 +248,67 @@ static void pvfs_hiprio_flush(struct pvfs_hiprio *hp)
 	if (kick)
 		virtqueue_notify(hp->vq);
 	preempt_enable();
+}
+
+/* A message that asks for nothing: the guest forgets no look-up of the root. */
+static bool pvfs_send_nothing(struct pvfs_hiprio *hp)
+{
+	struct pvfs_hislot *s = pvfs_hislot_get(hp);
+
+	if (!s)
+		return false;
+	s->is_interrupt = false;
+	s->in = (struct fuse_in_header){
+		.len = sizeof(s->in) + sizeof(s->forget),
+		.opcode = FUSE_FORGET,
+		.unique = pvfs_hiprio_unique(hp),
+		.nodeid = FUSE_ROOT_ID,
+	};
+	s->forget.nlookup = 0;
+	return !pvfs_hislot_send(hp, s);
+}
+
+/**
+ * pvfs_hiprio_ask - does the server take messages?
+ * @dev: the device
+ *
+ * A message that the server has not taken yet will do.  If there is none, one is sent.
+ *
+ * Return: true if the server has a message to take.
+ */
+bool pvfs_hiprio_ask(struct pvfs_dev *dev)
+{
+	struct pvfs_hiprio *hp = &dev->hiprio;
+	bool kick = false, waits = false;
+
+	preempt_disable();
+	spin_lock(&hp->lock);
+	if (hp->live) {
+		pvfs_hiprio_reap(hp);
+		waits = hp->inflight || pvfs_send_nothing(hp);
+		kick = virtqueue_kick_prepare(hp->vq);
+		hp->kicks += kick;
+	}
+	spin_unlock(&hp->lock);
+	if (kick)
+		virtqueue_notify(hp->vq);
+	preempt_enable();
+	return waits;
+}
+
+/**
+ * pvfs_hiprio_taken - how many messages the server has taken, as far as the driver has looked
+ * @dev: the device
+ */
+u64 pvfs_hiprio_taken(struct pvfs_dev *dev)
+{
+	struct pvfs_hiprio *hp = &dev->hiprio;
+	u64 taken;
+
+	spin_lock(&hp->lock);
+	taken = hp->taken;
+	spin_unlock(&hp->lock);
+	return taken;
 }
 
 static void pvfs_hiprio_work(struct work_struct *work)

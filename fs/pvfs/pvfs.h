@@ -192,6 +192,7 @@ struct pvfs_hiprio {
 	unsigned int waiting;		/* how many there are from @first on */
 	struct delayed_work work;
 	struct pvfs_hislot *slots;
+	u64 taken;			/* messages that the server has given back */
 	u64 forgets;
 	u64 forget_messages;
 	u64 interrupts_sent;
@@ -265,6 +266,7 @@ u64 pvfs_replies(struct pvfs_dev *dev);
 void pvfs_end_list(struct list_head *done);
 
 /* request.c: between a request and a slot */
+bool pvfs_is_patient(const struct fuse_req *req);
 void *pvfs_request_big(struct fuse_req *req, gfp_t gfp);
 void pvfs_request_fill(struct pvfs_queue *q, struct pvfs_slot *slot, struct fuse_req *req);
 unsigned int pvfs_request_map(struct pvfs_queue *q, struct pvfs_slot *slot,
@@ -292,6 +294,8 @@ void pvfs_hiprio_start(struct pvfs_dev *dev);
 void pvfs_hiprio_stop(struct pvfs_dev *dev);
 void pvfs_hiprio_empty(struct pvfs_dev *dev);
 void pvfs_hiprio_drain(struct pvfs_dev *dev);
+bool pvfs_hiprio_ask(struct pvfs_dev *dev);
+u64 pvfs_hiprio_taken(struct pvfs_dev *dev);
 void pvfs_hiprio_interrupt(struct pvfs_dev *dev);
 void pvfs_send_forget(struct fuse_iqueue *fiq, struct fuse_forget_link *link);
 void pvfs_send_interrupt(struct fuse_iqueue *fiq, struct fuse_req *req);

@@ -58,9 +58,9 @@ static enum pvfs_class pvfs_data_class(unsigned int size)
 	return size <= PVFS_SMALL_MAX ? PVFS_SMALL : PVFS_LARGE;
 }
 
-static enum pvfs_class pvfs_request_class(struct fuse_req *req)
+static enum pvfs_class pvfs_request_class(const struct fuse_req *req)
 {
-	struct fuse_args *args = req->args;
+	const struct fuse_args *args = req->args;
 
 	if (test_bit(FR_BACKGROUND, &req->flags) || !test_bit(FR_ISREPLY, &req->flags))
 		return PVFS_NEVER;
@@ -81,6 +81,17 @@ static enum pvfs_class pvfs_request_class(struct fuse_req *req)
 	default:
 		return PVFS_META;
 	}
+}
+
+/**
+ * pvfs_is_patient - may a request take long, although the server is well?
+ * @req: the request, which has not been sent
+ *
+ * How long these take is up to other processes, or to the host's disk and the caller.
+ */
+bool pvfs_is_patient(const struct fuse_req *req)
+{
+	return pvfs_request_class(req) == PVFS_SYNC || pvfs_can_interrupt(req);
 }
 
 static void *pvfs_slot_in(struct pvfs_slot *slot)
@@ -112,8 +123,8 @@ void pvfs_request_fill(struct pvfs_queue *q, struct pvfs_slot *slot, struct fuse
 	slot->wait = NULL;
 	slot->interrupt = false;
 	slot->class = pvfs_request_class(req);
-	/* How long these take is up to other processes, or to the host's disk and the caller. */
-	slot->patient = slot->lock == PVFS_LOCK_WAITS || slot->class == PVFS_SYNC;
+	/* A lock that is only asked for is answered at once. */
+	slot->patient = pvfs_is_patient(req) && slot->lock != PVFS_LOCK_ASKS;
 	slot->in_size = pvfs_in_size(args);
 	slot->out_size = pvfs_out_size(req);
 	slot->out_pages = slot->out_size && args->out_pages ?

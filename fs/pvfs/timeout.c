@@ -7,10 +7,12 @@
  * it answers or is reset.  So all of them end together, by fail_work, and only if no reply at
  * all has come: a server that answers others still works on the one.
  *
- * Requests that may take long (pvfs_may_take_long()) are left out, because any user can send
+ * Requests that may take long (pvfs_is_patient()) are left out, because any user can send
  * one, and a healthy server must not be given up for it.  If the server dies while only such
  * a request waits, the next of the others finds out.  A request that waits for room in a ring
- * is not looked at, because older ones fill the ring.
+ * does not show whether the server is silent: older ones fill the ring, and all of them may take
+ * long.  In that case the driver sends a message on the hiprio queue, which a healthy server takes
+ * at once.
  *
  * A work looks every quarter of the limit, but not more often than each second.  It counts
  * intervals in which a request waited from look to look and no reply came, and not time: a
@@ -21,6 +23,7 @@
 #include "pvfs.h"
 
 #include <linux/jiffies.h>
+#include <linux/rcupdate.h>
 #include <linux/workqueue.h>
 
 /* In seconds. */
@@ -34,6 +37,29 @@ static void pvfs_timeout_later(struct pvfs_dev *dev)
 	queue_delayed_work(pvfs_fail_wq, &dev->timeout_work, pvfs_timeout_interval(dev) * HZ);
 }
 
+/* Whether a request that may not take long waits for room in a ring. */
+static bool pvfs_waits_for_room(struct pvfs_dev *dev)
+{
+	struct fuse_conn *fc;
+	struct fuse_req *req;
+	bool waits = false;
+
+	/* The connection goes by RCU. */
+	rcu_read_lock();
+	fc = READ_ONCE(dev->fc);
+	if (fc) {
+		spin_lock(&fc->iq.lock);
+		list_for_each_entry(req, &fc->iq.pending, list) {
+			waits = !pvfs_is_patient(req);
+			if (waits)
+				break;
+		}
+		spin_unlock(&fc->iq.lock);
+	}
+	rcu_read_unlock();
+	return waits;
+}
+
 /* A look; returns whether the server was silent since the last while a request waited. */
 static bool pvfs_is_silent(struct pvfs_dev *dev)
 {
@@ -45,6 +71,9 @@ static bool pvfs_is_silent(struct pvfs_dev *dev)
 	dev->waited = false;
 	for (i = 0; i < dev->nr_queues; i++)
 		dev->waited |= pvfs_queue_waits(&dev->queues[i], &dev->replies);
+	if (!dev->waited && pvfs_waits_for_room(dev))
+		dev->waited = pvfs_hiprio_ask(dev);
+	dev->replies += pvfs_hiprio_taken(dev);
 	/* As there was no reply, it is the same request that waits. */
 	return waited && dev->waited && dev->replies == before;
 }

@@ -4,11 +4,12 @@
 
 from pvfs import PATIENCE, TOOL, PvfsCase, wait_for
 from pvlab import ktap
-from server import FILE, FLUSH, GETATTR, SUB_FILE
+from server import FILE, FLUSH, GETATTR, SUB_FILE, SYNCFS
 
 RING = 128  # QEMU's default
 SLOTS = RING // 2
 WAITS = SLOTS // 2
+LIMIT = 5  # seconds that the server may be silent
 # The holder lets go once there is such a file in /tmp.
 HOLD = "sh -c 'until [ -e /tmp/{} ]; do sleep 0.1; done'"
 
@@ -144,9 +145,9 @@ class OneRing(Rings):
         self.assertEqual(self.server.handles, 0)
         self.assertIsNone(self.server.failed)
 
-    def fill(self):
-        self.server.hold = (GETATTR,)
-        self.sh(f"for i in $(seq {SLOTS}); do stat /mnt >/dev/null 2>&1 </dev/null & done")
+    def fill(self, command="stat /mnt", opcode=GETATTR):
+        self.server.hold = (opcode,)
+        self.sh(f"for i in $(seq {SLOTS}); do {command} >/dev/null 2>&1 </dev/null & done")
         wait_for(lambda: len(self.server.held) == SLOTS, "the ring is full")
 
 
@@ -177,6 +178,35 @@ class NoRoom(OneRing):
         self.server.poke()
         wait_for(lambda: len(self.server.held) == 1, "the server has the request")
         self.killed(pid)
+
+
+class Patient(OneRing):
+    """The requests may take long, and the mount has timeout=."""
+
+    options = f"timeout={LIMIT}"
+
+    def setUp(self):
+        self.fill("sync -f /mnt", SYNCFS)
+        before = self.counters()["queued"]
+        self.start("stat -f /mnt")
+        wait_for(lambda: self.counters()["queued"] > before, "a request waits for room")
+
+    def test_1_a_server_that_takes_messages_is_not_silent(self):
+        self.sh(f"sleep {3 * LIMIT}")
+        self.assertEqual(self.counters()["inflight"], SLOTS)
+        self.server.hold = ()
+        self.server.poke()
+        self.assertEqual(self.ended(), 0)
+
+    def test_2_a_silent_one_is_given_up(self):
+        self.server.silent = True
+        self.assertNotEqual(self.ended(), 0)
+        self.assertIn("has not answered", self.sh("dmesg | grep 'timeout='"))
+        self.sh("until umount /mnt; do sleep 0.2; done")
+        self.server.held.clear()
+        self.server.handles = 0
+        self.server.silent = False
+        self.mount()
 
 
 if __name__ == "__main__":

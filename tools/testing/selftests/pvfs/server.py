@@ -22,7 +22,7 @@ from vhostuser import Backend
 
 LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, STATFS, RELEASE = 1, 2, 3, 4, 14, 15, 17, 18
 FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, DESTROY, BATCH_FORGET = 25, 26, 27, 28, 29, 38, 42
-SETLK, SETLKW, INTERRUPT = 32, 33, 36
+SETLK, SETLKW, INTERRUPT, SYNCFS = 32, 33, 36, 50
 F_ASYNC_READ, F_POSIX_LOCKS, F_FLOCK_LOCKS, F_SUBMOUNTS = 1 << 0, 1 << 1, 1 << 10, 1 << 27
 ATTR_SUBMOUNT = 1
 F_UNLCK, RELEASE_FLOCK_UNLOCK = 2, 1 << 1
@@ -197,7 +197,7 @@ class Liar(Backend):
             return b""
         if opcode in (SETLK, SETLKW):
             return self.lock(nodeid, arguments)
-        if opcode in (READDIR, DESTROY):
+        if opcode in (READDIR, DESTROY, SYNCFS):
             return b""
         return errno.ENOSYS
 
