@@ -343,6 +343,23 @@ void pvfs_send_forget(struct fuse_iqueue *fiq, struct fuse_forget_link *link)
 }
 
 /**
+ * pvfs_forget - send a FORGET that the core sends as a request
+ * @req: the request, which the caller ends
+ *
+ * The core does this for an entry of READDIRPLUS that it cannot use.  It would wait for an answer,
+ * and would not stop that for a signal.
+ */
+void pvfs_forget(struct fuse_req *req)
+{
+	const struct fuse_forget_in *in = req->args->in_args[0].value;
+	struct fuse_forget_link *link = kzalloc(sizeof(*link), GFP_KERNEL | __GFP_NOFAIL);
+
+	link->forget_one.nodeid = req->args->nodeid;
+	link->forget_one.nlookup = in->nlookup;
+	pvfs_send_forget(&req->fm->fc->iq, link);
+}
+
+/**
  * pvfs_hiprio_interrupt - a slot is marked to be interrupted
  * @dev: the device; the lock of the slot's queue is held
  */

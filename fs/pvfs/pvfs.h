@@ -297,6 +297,7 @@ void pvfs_hiprio_drain(struct pvfs_dev *dev);
 bool pvfs_hiprio_ask(struct pvfs_dev *dev);
 u64 pvfs_hiprio_taken(struct pvfs_dev *dev);
 void pvfs_hiprio_interrupt(struct pvfs_dev *dev);
+void pvfs_forget(struct fuse_req *req);
 void pvfs_send_forget(struct fuse_iqueue *fiq, struct fuse_forget_link *link);
 void pvfs_send_interrupt(struct fuse_iqueue *fiq, struct fuse_req *req);
 

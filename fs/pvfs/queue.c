@@ -241,10 +241,16 @@ static bool pvfs_kick_prepare(struct pvfs_queue *q)
 	return kick;
 }
 
-/* Some requests have to wait first.  Background requests do not come as one of these. */
+/*
+ * Some requests have to wait first, and some do not go into a request ring.  The callers wait for
+ * all of these.  Returns an error, 0 if the request is to be sent, or 1 if it is done with.
+ */
 static int pvfs_before_send(struct pvfs_dev *dev, struct fuse_req *req)
 {
 	switch (req->args->opcode) {
+	case FUSE_FORGET:
+		pvfs_forget(req);
+		return 1;
 	case FUSE_SETLK:
 	case FUSE_SETLKW:
 		return pvfs_closes_await(dev, req);
@@ -284,7 +290,7 @@ void pvfs_send_req(struct fuse_iqueue *fiq, struct fuse_req *req)
 	void *big;
 
 	if (unlikely(err)) {
-		pvfs_refuse(q, req, err);
+		pvfs_refuse(q, req, min(err, 0));
 		return;
 	}
 	big = pvfs_request_big(req, sync ? GFP_KERNEL : GFP_ATOMIC);

@@ -10,9 +10,11 @@ from pathlib import Path
 from pvfs import FIO, PATIENCE, TAG, PvfsCase, Virtiofsd, wait_for
 from pvlab import image, ktap
 from server import (
+    BATCH_FORGET,
     DATA,
     FILE,
     FLUSH,
+    FORGET,
     GETATTR,
     LOOKUP,
     OPEN,
@@ -266,6 +268,22 @@ class Killed(PvfsCase):
                 self.let_go()
                 self.assertNotEqual(self.ended(), 0)
             self.assertEqual(grown["abandoned"], 0)
+
+    def with_names_by_readdirplus(self, yes):
+        self.server.plus = yes
+        self.sh("umount /mnt")
+        self.mount()
+
+    def test_forgetting_an_entry_is_not_waited_for(self):
+        self.with_names_by_readdirplus(True)
+        self.addCleanup(self.with_names_by_readdirplus, False)
+        self.server.hold = (FORGET, BATCH_FORGET)
+        self.start("ls /mnt")
+        self.said("odd")
+        wait_for(lambda: self.server.held, "the name is forgotten")
+        # It says that it cannot stat() the name.
+        self.assertEqual(self.ended(), 1)
+        self.assert_given_back()
 
     def test_late_replies_of_an_earlier_mount(self):
         """The next mount has nodes and handles of its own."""

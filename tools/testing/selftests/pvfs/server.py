@@ -22,14 +22,15 @@ from vhostuser import Backend
 
 LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, STATFS, RELEASE = 1, 2, 3, 4, 14, 15, 17, 18
 FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, DESTROY, BATCH_FORGET = 25, 26, 27, 28, 29, 38, 42
-SETLK, SETLKW, INTERRUPT, SYNCFS = 32, 33, 36, 50
+SETLK, SETLKW, INTERRUPT, READDIRPLUS, SYNCFS = 32, 33, 36, 44, 50
+F_DO_READDIRPLUS = 1 << 13
 F_ASYNC_READ, F_POSIX_LOCKS, F_FLOCK_LOCKS, F_SUBMOUNTS = 1 << 0, 1 << 1, 1 << 10, 1 << 27
 ATTR_SUBMOUNT = 1
 F_UNLCK, RELEASE_FLOCK_UNLOCK = 2, 1 << 1
 SILENT = (FORGET, BATCH_FORGET)
 DATA = b"the truth\n"
 OUT = struct.Struct("<IiQ")
-ROOT, FILE, SUB, SUB_FILE = 1, 2, 3, 4
+ROOT, FILE, SUB, SUB_FILE, ODD = 1, 2, 3, 4, 5
 NAMES = {(ROOT, b"file"): FILE, (ROOT, b"sub"): SUB, (SUB, b"file"): SUB_FILE}
 
 
@@ -57,6 +58,7 @@ class Liar(Backend):
         self.held = []
         self.handles = 0
         self.lookups = Counter()
+        self.plus = False  # names come by READDIRPLUS, and one of them with nonsense
         self.valid = 0  # seconds that names and attributes hold
         self.told = 0
         self.waiting = {}
@@ -102,6 +104,7 @@ class Liar(Backend):
             self.interrupt(reply, struct.unpack_from("<Q", message, 40)[0])
         elif opcode in SILENT:
             self.forgotten(opcode, nodeid, message[40:])
+            self.lookups.pop(ROOT, None)  # which umount forgets, too
             reply.header = b""
         else:
             reply.fill(self.answer(opcode, nodeid, message[40:]))
@@ -169,14 +172,15 @@ class Liar(Backend):
             nodeid, times = struct.unpack_from("<QQ", arguments, 8 + 16 * i)
             self.lookups[nodeid] -= times
 
+    def init(self):
+        flags = F_ASYNC_READ | F_POSIX_LOCKS | F_FLOCK_LOCKS | F_SUBMOUNTS
+        flags |= F_DO_READDIRPLUS if self.plus else 0
+        return struct.pack("<4IHHIIHHI28x", 7, 31, 65536, flags, 8, 6, 65536, 1, 0, 0, 0)
+
     def answer(self, opcode, nodeid, arguments):
         """An error number, or the body of a reply."""
         if opcode == INIT:
-            return struct.pack(
-                "<4IHHIIHHI28x",
-                *(7, 31, 65536, F_ASYNC_READ | F_POSIX_LOCKS | F_FLOCK_LOCKS | F_SUBMOUNTS),
-                *(8, 6, 65536, 1, 0, 0, 0),
-            )
+            return self.init()
         if opcode == LOOKUP:
             inode = NAMES.get((nodeid, arguments.rstrip(b"\0")))
             if inode is None:
@@ -188,6 +192,8 @@ class Liar(Backend):
         if opcode in (OPEN, OPENDIR):
             self.handles += 1
             return struct.pack("<QII", 1, 0, 0)
+        if opcode == READDIRPLUS:
+            return self.odd_name(struct.unpack_from("<Q", arguments, 8)[0])
         if opcode == READ:
             return DATA[struct.unpack_from("<Q", arguments, 8)[0] :]
         if opcode == STATFS:
@@ -200,6 +206,14 @@ class Liar(Backend):
         if opcode in (READDIR, DESTROY, SYNCFS):
             return b""
         return errno.ENOSYS
+
+    def odd_name(self, offset):
+        """It is of no type that there is, so the guest forgets it at once."""
+        if offset:
+            return b""
+        self.lookups[ODD] += 1
+        entry = struct.pack("<4Q2I", ODD, 0, 0, 0, 0, 0) + bytes(88)
+        return entry + struct.pack("<QQII8s", ODD, 1, 3, 0, b"odd")
 
 
 class Reply:
