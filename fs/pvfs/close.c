@@ -29,6 +29,10 @@
  * one of them waits for a lock at the server, while another closes the same file and is killed,
  * the late close may come after the grant.
  *
+ * A close of a kernel thread is late from the beginning.  If a thread drops the last reference to a
+ * file, as at the end of asynchronous I/O, the machine's work for that (delayed_fput()) closes it,
+ * in turn with such files of all file systems.  It must not wait for the server.
+ *
  * A lock of the next mount does not wait for closes of this one, see pvfs_closes_forget().
  */
 #include "pvfs.h"
@@ -156,6 +160,22 @@ void pvfs_close_later(struct fuse_mount *fm, const struct fuse_args *from, gfp_t
 	pvfs_close_enter(fm->fc->iq.priv, &late->close);
 	if (fuse_simple_background(fm, &late->args, gfp))
 		pvfs_late_close_end(fm, &late->args, -ENOTCONN);
+}
+
+/**
+ * pvfs_close_of_thread - send a close in the background if a kernel thread has asked for it
+ * @dev: the device
+ * @req: RELEASE or RELEASEDIR
+ *
+ * Return: whether it was.
+ */
+bool pvfs_close_of_thread(struct pvfs_dev *dev, const struct fuse_req *req)
+{
+	/* Those in the background come from threads, too. */
+	if (likely(!(current->flags & PF_KTHREAD)) || test_bit(FR_BACKGROUND, &req->flags))
+		return false;
+	pvfs_close_later(get_fuse_mount_super(dev->sb), req->args, GFP_KERNEL | __GFP_NOFAIL);
+	return true;
 }
 
 /**

@@ -318,6 +318,7 @@ void pvfs_closes_init(struct pvfs_dev *dev);
 void pvfs_close_enter(struct pvfs_dev *dev, struct pvfs_close *close);
 void pvfs_close_leave(struct pvfs_dev *dev, struct pvfs_close *close);
 void pvfs_close_later(struct fuse_mount *fm, const struct fuse_args *from, gfp_t gfp);
+bool pvfs_close_of_thread(struct pvfs_dev *dev, const struct fuse_req *req);
 void pvfs_closes_forget(struct pvfs_dev *dev);
 int pvfs_closes_await(struct pvfs_dev *dev, const struct fuse_req *req);
 

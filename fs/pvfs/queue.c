@@ -242,8 +242,8 @@ static bool pvfs_kick_prepare(struct pvfs_queue *q)
 }
 
 /*
- * Some requests have to wait first, and some do not go into a request ring.  The callers wait for
- * all of these.  Returns an error, 0 if the request is to be sent, or 1 if it is done with.
+ * Some requests have to wait first, and some are sent in another way.  Returns an error, 0 if the
+ * request is to be sent, or 1 if it is done with.
  */
 static int pvfs_before_send(struct pvfs_dev *dev, struct fuse_req *req)
 {
@@ -251,6 +251,9 @@ static int pvfs_before_send(struct pvfs_dev *dev, struct fuse_req *req)
 	case FUSE_FORGET:
 		pvfs_forget(req);
 		return 1;
+	case FUSE_RELEASE:
+	case FUSE_RELEASEDIR:
+		return pvfs_close_of_thread(dev, req);
 	case FUSE_SETLK:
 	case FUSE_SETLKW:
 		return pvfs_closes_await(dev, req);

@@ -285,6 +285,19 @@ class Killed(PvfsCase):
         self.assertEqual(self.ended(), 1)
         self.assert_given_back()
 
+    def test_the_kernel_does_not_wait_to_close_files(self):
+        """It has one work for all of them, so the second would wait for the first."""
+        self.server.hold = (READ,)
+        for n in range(2):
+            self.start("sharetool aio /mnt/file x")
+            self.said("closed")
+            wait_for(lambda n=n: len(self.server.held) == n + 1, "the file is read")
+        self.server.hold = (RELEASE,)
+        self.server.poke()
+        wait_for(lambda: len(self.server.held) == 2, "both files are to be closed")
+        self.sh("killall -9 sharetool")
+        self.assert_given_back()
+
     def test_late_replies_of_an_earlier_mount(self):
         """The next mount has nodes and handles of its own."""
         self.kill("cat /mnt/file", OPEN)

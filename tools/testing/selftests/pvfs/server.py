@@ -23,7 +23,7 @@ from vhostuser import Backend
 LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, STATFS, RELEASE = 1, 2, 3, 4, 14, 15, 17, 18
 FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, DESTROY, BATCH_FORGET = 25, 26, 27, 28, 29, 38, 42
 SETLK, SETLKW, INTERRUPT, READDIRPLUS, SYNCFS = 32, 33, 36, 44, 50
-F_DO_READDIRPLUS = 1 << 13
+F_DO_READDIRPLUS, F_ASYNC_DIO = 1 << 13, 1 << 15
 F_ASYNC_READ, F_POSIX_LOCKS, F_FLOCK_LOCKS, F_SUBMOUNTS = 1 << 0, 1 << 1, 1 << 10, 1 << 27
 ATTR_SUBMOUNT = 1
 F_UNLCK, RELEASE_FLOCK_UNLOCK = 2, 1 << 1
@@ -173,7 +173,7 @@ class Liar(Backend):
             self.lookups[nodeid] -= times
 
     def init(self):
-        flags = F_ASYNC_READ | F_POSIX_LOCKS | F_FLOCK_LOCKS | F_SUBMOUNTS
+        flags = F_ASYNC_READ | F_POSIX_LOCKS | F_FLOCK_LOCKS | F_SUBMOUNTS | F_ASYNC_DIO
         flags |= F_DO_READDIRPLUS if self.plus else 0
         return struct.pack("<4IHHIIHHI28x", 7, 31, 65536, flags, 8, 6, 65536, 1, 0, 0, 0)
 

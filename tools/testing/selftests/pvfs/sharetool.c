@@ -6,6 +6,7 @@
  *	sharetool try KIND FILE [START LENGTH]	take a lock if it is free
  *	sharetool shared FILE ANY		lock it once a child that closes it is killed
  *	sharetool closes FILE ANY		open it, and close it at SIGUSR2
+ *	sharetool aio FILE ANY			close it while it is read by asynchronous I/O
  *	sharetool append FILE LETTER COUNT	records, each by one write()
  *	sharetool swing DIR COUNT		rename DIR/a to DIR/b and back
  *	sharetool replace DIR LETTER COUNT	rename new files to DIR/target
@@ -19,6 +20,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -27,6 +29,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -191,6 +194,23 @@ static int do_closes(char **argv)
 	close(fd);
 	say("closed");
 	return 0;
+}
+
+static int do_aio(char **argv)
+{
+	struct iocb cb = {
+		.aio_fildes = open(argv[2], O_RDONLY | O_DIRECT),
+		.aio_lio_opcode = IOCB_CMD_PREAD,
+		.aio_buf = (unsigned long)aligned_alloc(4096, 4096),
+		.aio_nbytes = 4096,
+	}, *cbs[] = { &cb };
+	aio_context_t context = 0;
+
+	if (syscall(SYS_io_setup, 1, &context) || syscall(SYS_io_submit, context, 1, cbs) != 1)
+		die("aio");
+	close(cb.aio_fildes);
+	say("closed");
+	return pause();
 }
 
 static int do_append(char **argv)
@@ -359,6 +379,8 @@ int main(int argc, char **argv)
 		return do_shared(argv);
 	if (!strcmp(what, "closes"))
 		return do_closes(argv);
+	if (!strcmp(what, "aio"))
+		return do_aio(argv);
 	if (!strcmp(what, "swing"))
 		return do_swing(argv);
 	if (!strcmp(what, "read"))
