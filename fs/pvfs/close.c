@@ -63,7 +63,7 @@ void pvfs_close_enter(struct pvfs_dev *dev, struct pvfs_close *close)
 }
 
 /**
- * pvfs_close_leave - a late close is answered, or is none
+ * pvfs_close_leave - the server has answered a late close, or it was not late after all
  * @dev: the device
  * @close: which was entered
  */
@@ -171,7 +171,7 @@ void pvfs_close_later(struct fuse_mount *fm, const struct fuse_args *from, gfp_t
  */
 bool pvfs_close_of_thread(struct pvfs_dev *dev, const struct fuse_req *req)
 {
-	/* Those in the background come from threads, too. */
+	/* Background requests, such as our own copy, may come from kernel threads: let them pass. */
 	if (likely(!(current->flags & PF_KTHREAD)) || test_bit(FR_BACKGROUND, &req->flags))
 		return false;
 	pvfs_close_later(get_fuse_mount_super(dev->sb), req->args, GFP_KERNEL | __GFP_NOFAIL);

@@ -14,7 +14,7 @@
  *   Taken with bottom halves off, as virtio_poll wants it.  Two queues share no lock.
  * hp->lock: the same for the queue of FORGET and INTERRUPT.
  * fiq->lock (FUSE's): requests that found a ring full (fiq->pending), and dev->parked.
- * dev->close_lock: dev->closes.  No lock is taken with it, and it is taken with none.
+ * dev->close_lock: dev->closes.  It is never held together with another lock.
  * Order: hp->lock, q->poll.lock, fiq->lock.  FUSE's bg_lock is outside all of them: the
  *   core sends background requests with it held.  So nothing here ends such a request
  *   on its way in.  All locks are taken in process context; only virtio_poll's timer, a

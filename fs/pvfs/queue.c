@@ -241,19 +241,21 @@ static bool pvfs_kick_prepare(struct pvfs_queue *q)
 	return kick;
 }
 
+#define PVFS_SENT	1
+
 /*
- * Some requests have to wait first, and some are sent in another way.  Returns an error, 0 if the
- * request is to be sent, or 1 if it is done with.
+ * What has to happen before a request is sent.  Returns 0: send it; PVFS_SENT: it was sent in
+ * another way; or an error.
  */
 static int pvfs_before_send(struct pvfs_dev *dev, struct fuse_req *req)
 {
 	switch (req->args->opcode) {
 	case FUSE_FORGET:
 		pvfs_forget(req);
-		return 1;
+		return PVFS_SENT;
 	case FUSE_RELEASE:
 	case FUSE_RELEASEDIR:
-		return pvfs_close_of_thread(dev, req);
+		return pvfs_close_of_thread(dev, req) ? PVFS_SENT : 0;
 	case FUSE_SETLK:
 	case FUSE_SETLKW:
 		return pvfs_closes_await(dev, req);
@@ -271,20 +273,8 @@ static void pvfs_wait_here(struct pvfs_dev *dev, struct fuse_req *req, struct pv
 		pvfs_wait_killable(dev, req);
 }
 
-/**
- * pvfs_send_req - send a request
- * @fiq: of the connection
- * @req: the request
- *
- * The core calls this for a request that a caller waits for in that caller, with no
- * spin lock held; here the caller also polls for the reply.  A request that is finished
- * when this returns never sleeps.  Background requests come with bg_lock held.
- */
-void pvfs_send_req(struct fuse_iqueue *fiq, struct fuse_req *req)
+static void pvfs_send_now(struct pvfs_queue *q, struct fuse_iqueue *fiq, struct fuse_req *req)
 {
-	struct pvfs_dev *dev = fiq->priv;
-	struct pvfs_queue *q = pvfs_this_queue(dev);
-	int err = pvfs_before_send(dev, req);
 	bool sync = !test_bit(FR_BACKGROUND, &req->flags);
 	struct pvfs_wait wait = {};
 	struct pvfs_slot *slot;
@@ -292,10 +282,6 @@ void pvfs_send_req(struct fuse_iqueue *fiq, struct fuse_req *req)
 	u64 budget = 0;
 	void *big;
 
-	if (unlikely(err)) {
-		pvfs_refuse(q, req, min(err, 0));
-		return;
-	}
 	big = pvfs_request_big(req, sync ? GFP_KERNEL : GFP_ATOMIC);
 	if (IS_ERR(big)) {
 		pvfs_refuse(q, req, PTR_ERR(big));
@@ -315,18 +301,39 @@ void pvfs_send_req(struct fuse_iqueue *fiq, struct fuse_req *req)
 	if (kick)
 		virtqueue_notify(q->poll.vq);
 	if (unlikely(!slot))
-		pvfs_dispatch_all(dev);
+		pvfs_dispatch_all(q->dev);
 	if (budget && !pvfs_wait_poll(q, slot, &wait, budget))
 		budget = 0;
 	preempt_enable();
 	if (budget)
 		pvfs_request_end(req);
 	else if (sync && !IS_ERR(slot))
-		pvfs_wait_here(dev, req, slot);
+		pvfs_wait_here(q->dev, req, slot);
 	if (IS_ERR_OR_NULL(slot))
 		kfree(big);
 	if (IS_ERR(slot))
 		pvfs_refuse(q, req, PTR_ERR(slot));
+}
+
+/**
+ * pvfs_send_req - send a request
+ * @fiq: of the connection
+ * @req: the request
+ *
+ * The core calls this for a request that a caller waits for in that caller, with no
+ * spin lock held; here the caller also polls for the reply.  A request that is finished
+ * when this returns never sleeps.  Background requests come with bg_lock held.
+ */
+void pvfs_send_req(struct fuse_iqueue *fiq, struct fuse_req *req)
+{
+	struct pvfs_dev *dev = fiq->priv;
+	int err = pvfs_before_send(dev, req);
+	struct pvfs_queue *q = pvfs_this_queue(dev);
+
+	if (likely(!err))
+		pvfs_send_now(q, fiq, req);
+	else
+		pvfs_refuse(q, req, err == PVFS_SENT ? 0 : err);
 }
 
 /* The slot of an abandoned request is for @work to free, because its end may sleep. */

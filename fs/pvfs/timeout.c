@@ -44,7 +44,7 @@ static bool pvfs_waits_for_room(struct pvfs_dev *dev)
 	struct fuse_req *req;
 	bool waits = false;
 
-	/* The connection goes by RCU. */
+	/* The connection is freed after an RCU grace period. */
 	rcu_read_lock();
 	fc = READ_ONCE(dev->fc);
 	if (fc) {
@@ -71,10 +71,12 @@ static bool pvfs_is_silent(struct pvfs_dev *dev)
 	dev->waited = false;
 	for (i = 0; i < dev->nr_queues; i++)
 		dev->waited |= pvfs_queue_waits(&dev->queues[i], &dev->replies);
-	if (!dev->waited && pvfs_waits_for_room(dev))
+	if (!dev->waited && pvfs_waits_for_room(dev)) {
 		dev->waited = pvfs_hiprio_ask(dev);
-	dev->replies += pvfs_hiprio_taken(dev);
-	/* As there was no reply, it is the same request that waits. */
+		/* Only here: a server that takes FORGETs may still answer no request. */
+		dev->replies += pvfs_hiprio_taken(dev);
+	}
+	/* Without a reply, it is the same request, or the same message, that waits. */
 	return waited && dev->waited && dev->replies == before;
 }
 
