@@ -251,7 +251,7 @@ static unsigned int pvblk_collect(struct pvblk_vq *vq, struct pvblk_done *done, 
 			virtio_poll_answered(&vq->q, polled);
 		done->batch = pvblk_queue_restart(vq, done->batch);
 	}
-	/* Also after good answers, because a broken ring raises no interrupt that would report it. */
+	/* Also after good answers, because a broken ring raises no interrupt to report it. */
 	if (unlikely(vq->q.inflight && virtqueue_is_broken(vq->q.vq)))
 		pvblk_fail_all(vq->dev);
 	return n;

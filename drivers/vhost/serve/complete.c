@@ -269,10 +269,10 @@ static struct llist_node *vserve_collect(struct vserve_vring *vring)
  * Up to @budget completions.  The rest stays in the backlog for the next time, and
  * vserve_has_done() sees it there.
  *
- * Releasing a request takes longer the more pages it has.  So the poller, which has other rings to
- * serve, also stops after VSERVE_ROUND_BYTES.  The request that reaches the limit is still released,
- * so that each round makes progress.  Workers and the drain have no such limit, because the drain
- * waits only for requests outside the backlog.
+ * Releasing a request takes longer the more pages it has.  So the poller, which has other rings
+ * to serve, also stops after VSERVE_ROUND_BYTES.  The request that reaches the limit is still
+ * released, so that each round makes progress.  Workers and the drain have no such limit, because
+ * the drain waits only for requests outside the backlog.
  */
 static void vserve_some_done(struct vserve_vring *vring, unsigned int budget,
 			     bool may_sleep)

@@ -4,9 +4,9 @@
  *
  * vhost has functions for these.  Each of them first asks whether the device has an IOTLB, which
  * ours never has.  The reads go through __get_user(), a call with a speculation barrier, and
- * vq_err() signals the VMM for each failure.  The poller looks at each ring in each of its rounds, so here the words
- * are read and written in place.  vhost has checked that the rings lie in user space, when the
- * owner set their addresses.
+ * vq_err() signals the VMM for each failure.  The poller looks at each ring in each of its rounds,
+ * so here the words are read and written in place.  vhost has checked that the rings lie in user
+ * space, when the owner set their addresses.
  *
  * The owner or the guest may take the memory away at any time, so each access may fail.
  */

@@ -37,7 +37,7 @@ class Pressure(PvfsCase):
                 "status=0; jobs=; for engine in mmap psync; do "
                 f"{FIO} --filename=/mnt/$engine --size={self.size} --rw=randwrite --bs=16k "
                 "--ioengine=$engine --direct=0 --end_fsync=1 --verify=crc32c --verify_fatal=1 "
-                "--do_verify=1 >/tmp/$engine 2>&1 & jobs=\"$jobs $!\"; done; "
+                '--do_verify=1 >/tmp/$engine 2>&1 & jobs="$jobs $!"; done; '
                 "for job in $jobs; do wait $job || status=$?; done; "
                 "cat /tmp/mmap /tmp/psync; exit $status"
             )
