@@ -287,7 +287,8 @@ static void vserve_some_done(struct vserve_vring *vring, unsigned int budget,
 			return;
 		vring->backlog = node->next;
 		req = llist_entry(node, struct vserve_req, done);
-		if (!may_sleep)
+		/* A worker has released the memory of the others already. */
+		if (!may_sleep && !req->released)
 			left -= min_t(unsigned long, left, req->bytes);
 		vserve_one_done(req, may_sleep);
 	}

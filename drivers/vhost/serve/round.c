@@ -285,7 +285,8 @@ static int vserve_round_locked(struct vserve_vring *vring, int budget)
 	vserve_retry_pending(vring);
 	taken = vserve_take_round(vring, budget);
 	/* What was answered at once, or completed synchronously. */
-	r = budget > nr && vserve_has_done(vring) ?
+	/* A backlog is more than a round may complete in bytes, or in requests. */
+	r = budget > nr && !vring->backlog && vserve_has_done(vring) ?
 		vserve_complete(vring, budget - nr, false) : 0;
 	nr += taken;
 	if (r < 0)
