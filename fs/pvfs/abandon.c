@@ -40,7 +40,6 @@
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 
-#define PVFS_EXIT_SECONDS	10
 /* While other threads of the process are about to exit. */
 #define PVFS_RETRY		(HZ / 10)
 

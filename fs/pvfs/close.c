@@ -25,9 +25,15 @@
  * The wait ends with the server's answers, at a signal, or when the device is given up.  The
  * request would wait for the same server anyway.
  *
- * One case is not covered.  Processes may share a table of files (clone() with CLONE_FILES).  If
- * one of them waits for a lock at the server, while another closes the same file and is killed,
- * the late close may come after the grant.
+ * Two cases are not covered:
+ *
+ * - Processes may share a table of files (clone() with CLONE_FILES).  If one of them waits for a
+ *   lock at the server, while another closes the same file and is killed, the late close may come
+ *   after the grant.
+ * - If readahead is in flight when a file is closed, the core sends RELEASE once it has ended, in
+ *   the background, and the file's address may be another one's by then.  This concerns locks of
+ *   open file descriptions (F_OFD_SETLK), and flock at a server that goes by the owner's number.
+ *   FUSE has that in all file systems.
  *
  * A close of a kernel thread is late from the beginning.  If a thread drops the last reference to a
  * file, as at the end of asynchronous I/O, the machine's work for that (delayed_fput()) closes it,
@@ -73,6 +79,33 @@ void pvfs_close_leave(struct pvfs_dev *dev, struct pvfs_close *close)
 	list_del_init(&close->node);
 	spin_unlock(&dev->close_lock);
 	wake_up_all(&dev->close_waitq);
+}
+
+static bool pvfs_no_close_is_sent(struct pvfs_dev *dev)
+{
+	struct pvfs_close *close;
+	bool none = true;
+
+	spin_lock(&dev->close_lock);
+	list_for_each_entry(close, &dev->closes, node)
+		none &= !close->background;
+	spin_unlock(&dev->close_lock);
+	return none;
+}
+
+/**
+ * pvfs_closes_finish - the mount goes: closes in the background get some time
+ * @dev: the device; DESTROY is not sent yet
+ *
+ * The end of the connection waits for all requests, also for these, and without a limit.
+ */
+void pvfs_closes_finish(struct pvfs_dev *dev)
+{
+	if (wait_event_timeout(dev->close_waitq, pvfs_no_close_is_sent(dev),
+			       PVFS_EXIT_SECONDS * HZ))
+		return;
+	pr_err("pvfs: %s does not answer FLUSH or RELEASE, and is given up\n", dev->tag);
+	queue_work(pvfs_fail_wq, &dev->fail_work);
 }
 
 /**
@@ -157,6 +190,7 @@ void pvfs_close_later(struct fuse_mount *fm, const struct fuse_args *from, gfp_t
 		.nocreds = true,
 		.end = pvfs_late_close_end,
 	};
+	late->close.background = true;
 	pvfs_close_enter(fm->fc->iq.priv, &late->close);
 	if (fuse_simple_background(fm, &late->args, gfp))
 		pvfs_late_close_end(fm, &late->args, -ENOTCONN);
@@ -171,7 +205,7 @@ void pvfs_close_later(struct fuse_mount *fm, const struct fuse_args *from, gfp_t
  */
 bool pvfs_close_of_thread(struct pvfs_dev *dev, const struct fuse_req *req)
 {
-	/* Background requests, such as our own copy, may come from kernel threads: let them pass. */
+	/* Background requests, such as our own copy, may come from kernel threads, too. */
 	if (likely(!(current->flags & PF_KTHREAD)) || test_bit(FR_BACKGROUND, &req->flags))
 		return false;
 	pvfs_close_later(get_fuse_mount_super(dev->sb), req->args, GFP_KERNEL | __GFP_NOFAIL);

@@ -297,7 +297,7 @@ bool pvfs_hiprio_ask(struct pvfs_dev *dev)
 }
 
 /**
- * pvfs_hiprio_taken - how many messages the server has taken, as far as the driver has looked
+ * pvfs_hiprio_taken - how many messages the server has taken
  * @dev: the device
  */
 u64 pvfs_hiprio_taken(struct pvfs_dev *dev)
@@ -306,6 +306,8 @@ u64 pvfs_hiprio_taken(struct pvfs_dev *dev)
 	u64 taken;
 
 	spin_lock(&hp->lock);
+	if (hp->live)
+		pvfs_hiprio_reap(hp);
 	taken = hp->taken;
 	spin_unlock(&hp->lock);
 	return taken;

@@ -203,6 +203,7 @@ static void pvfs_conn_destroy(struct fuse_mount *fm)
 
 	for (i = 0; i < dev->nr_queues; i++)
 		pvfs_abandoned_unmount(&dev->queues[i]);
+	pvfs_closes_finish(dev);
 	pvfs_closes_forget(dev);
 	pvfs_hiprio_drain(dev);
 	fuse_conn_destroy(fm);

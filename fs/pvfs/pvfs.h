@@ -47,6 +47,9 @@
 
 #include "fuse_i.h"
 
+/* How long a task that exits, and umount, wait for closes. */
+#define PVFS_EXIT_SECONDS	10
+
 #define PVFS_HIPRIO		0	/* index of its virtqueue; requests follow */
 #define PVFS_VQ_NAME_LEN	16
 #define PVFS_TAG_LEN		sizeof_field(struct virtio_fs_config, tag)
@@ -95,6 +98,7 @@ enum pvfs_lock {
 struct pvfs_close {
 	struct list_head node;
 	u64 seq;			/* they grow along the list */
+	bool background;		/* a request that the core waits for at umount */
 };
 
 /* On the stack of a caller that polls; written under q->poll.lock. */
@@ -319,6 +323,7 @@ void pvfs_close_enter(struct pvfs_dev *dev, struct pvfs_close *close);
 void pvfs_close_leave(struct pvfs_dev *dev, struct pvfs_close *close);
 void pvfs_close_later(struct fuse_mount *fm, const struct fuse_args *from, gfp_t gfp);
 bool pvfs_close_of_thread(struct pvfs_dev *dev, const struct fuse_req *req);
+void pvfs_closes_finish(struct pvfs_dev *dev);
 void pvfs_closes_forget(struct pvfs_dev *dev);
 int pvfs_closes_await(struct pvfs_dev *dev, const struct fuse_req *req);
 
