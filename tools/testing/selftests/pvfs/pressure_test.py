@@ -14,8 +14,8 @@ FULL = bool(os.environ.get("FULL"))
 class Pressure(PvfsCase):
     memory = "640M" if DEBUG else "192M"
     # Bytes of tmpfs that take up memory, and the size of each of two files.
-    hog = 160 * MIB if DEBUG else 48 * MIB
-    size = 160 * MIB if FULL or DEBUG else 64 * MIB
+    hog = 160 * MIB if DEBUG else 64 * MIB
+    size = 160 * MIB if FULL or DEBUG else 32 * MIB
 
     @classmethod
     def start_server(cls):
