@@ -149,7 +149,7 @@ static int pvfs_hold_pages(struct pvfs_abandoned *ab, struct fuse_args_pages *ap
 	return 0;
 }
 
-/* After pvfs_abandon() has made it known. */
+/* pvfs_abandon() has put a close on dev->closes before. */
 static void pvfs_abandoned_over(struct pvfs_dev *dev, struct pvfs_abandoned *ab)
 {
 	if (pvfs_is_close(ab->opcode))

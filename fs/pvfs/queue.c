@@ -244,8 +244,8 @@ static bool pvfs_kick_prepare(struct pvfs_queue *q)
 #define PVFS_SENT	1
 
 /*
- * What has to happen before a request is sent.  Returns 0: send it; PVFS_SENT: it was sent in
- * another way; or an error.
+ * Some requests go another way, and a lock waits for late closes.  The caller sends the request
+ * if this returns 0.  PVFS_SENT: it went another way; an error: the request fails.
  */
 static int pvfs_before_send(struct pvfs_dev *dev, struct fuse_req *req)
 {

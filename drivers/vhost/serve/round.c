@@ -284,8 +284,10 @@ static int vserve_round_locked(struct vserve_vring *vring, int budget)
 		goto hand_over;
 	vserve_retry_pending(vring);
 	taken = vserve_take_round(vring, budget);
-	/* What was answered at once, or completed synchronously. */
-	/* A backlog is more than a round may complete in bytes, or in requests. */
+	/*
+	 * The take may have answered requests at once, and a backend may have completed some
+	 * synchronously.  With a backlog the round has completed as many bytes as it may.
+	 */
 	r = budget > nr && !vring->backlog && vserve_has_done(vring) ?
 		vserve_complete(vring, budget - nr, false) : 0;
 	nr += taken;

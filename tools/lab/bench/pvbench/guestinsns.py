@@ -54,7 +54,7 @@ MARKS = {
     # A device's interrupt is part of an operation's cost.
     "asm_common_interrupt": ("exception",),
 }
-# Whose code a function is, by its module or the beginning of its name.
+# part_of() looks for the first of these that fits a function's module and name.
 PARTS = (
     ("pvfs", re.compile(r"(pvfs|virtio_poll):")),
     ("virtio_fs", re.compile(r"\w+:_*(virtio_fs|copy_args|sg_init_fuse|sg_count_fuse)")),

@@ -28,7 +28,7 @@ class Pressure(PvfsCase):
         lines = self.sh("grep -E '^pgsteal_(kswapd|direct) ' /proc/vmstat").splitlines()
         return sum(int(line.split()[1]) for line in lines)
 
-    def test_dirty_pages_beyond_memory(self):
+    def test_writing_while_memory_is_short(self):
         self.sh(f"umount /mnt; mount.pvfs {TAG} /mnt -o cache=always")
         self.sh(f"mount -t tmpfs none /tmp; head -c {self.hog} /dev/zero >/tmp/hog")
         before = self.reclaimed()
