@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * What a ring is played against: /dev/vhost-blk, driven by its ioctls as pvio
- * would, or any vhost-user-blk socket, driven as QEMU would.  Functions return
- * 0 or a file descriptor, and -errno on failure.
+ * would, or any vhost-user-blk or vhost-user-fs socket, driven as QEMU would.
+ * Functions return 0 or a file descriptor, and -errno on failure.
  */
 #ifndef VHOST_BLK_DEVICE_H
 #define VHOST_BLK_DEVICE_H
@@ -67,6 +67,8 @@ int vdev_open_kernel(struct vdev *d, struct ring_mem *mem, int backend,
 		     u32 flags, u32 engine, u64 want);
 int vdev_open_user(struct vdev *d, struct ring_mem *mem, const char *path,
 		   u64 want);
+int vdev_open_user_fs(struct vdev *d, struct ring_mem *mem, const char *path,
+		      u64 want);
 void vdev_close(struct vdev *d);
 
 static inline int vdev_start(struct vdev *d, struct ring *r)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The front-end side of vhost-user, as much of it as a block device needs:
- * what QEMU says to qemu-storage-daemon or to pvio.
+ * The front-end side of vhost-user, as much of it as a block device or a file
+ * system needs: what QEMU says to qemu-storage-daemon, to virtiofsd or to pvio.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -283,9 +283,9 @@ static int vu_connect(const char *path)
 	return fd;
 }
 
-static int vu_negotiate(struct vdev *d, u64 want)
+/* @disk: where to put what the back end says of its disk; NULL if it has none. */
+static int vu_negotiate(struct vdev *d, u64 want, struct virtio_blk_config *disk)
 {
-	struct virtio_blk_config config;
 	u64 protocol, queues = 1;
 	int ret;
 
@@ -297,9 +297,10 @@ static int vu_negotiate(struct vdev *d, u64 want)
 	ret = vu_get_u64(d, VU_GET_PROTOCOL_FEATURES, &protocol);
 	if (ret)
 		return ret;
-	if (!(protocol & VU_PROTOCOL_CONFIG))
+	if (disk && !(protocol & VU_PROTOCOL_CONFIG))
 		return -EPROTO;
-	protocol &= VU_PROTOCOL_MQ | VU_PROTOCOL_REPLY_ACK | VU_PROTOCOL_CONFIG;
+	protocol &= VU_PROTOCOL_MQ | VU_PROTOCOL_REPLY_ACK |
+		    (disk ? VU_PROTOCOL_CONFIG : 0);
 	ret = vu_set_u64(d, VU_SET_PROTOCOL_FEATURES, protocol, -1);
 	if (ret)
 		return ret;
@@ -315,17 +316,16 @@ static int vu_negotiate(struct vdev *d, u64 want)
 	ret = vu_set_u64(d, VU_SET_OWNER, 0, -1);
 	if (ret)
 		return ret;
-	ret = vu_get_config(d, &config);
+	ret = disk ? vu_get_config(d, disk) : 0;
 	if (ret)
 		return ret;
-	d->capacity = config.capacity;
 	d->features = (want | VU_F_PROTOCOL_FEATURES) & d->offered;
 	ret = vu_set_u64(d, VU_SET_FEATURES, d->features, -1);
 	return ret ? ret : vu_set_mem(d);
 }
 
-int vdev_open_user(struct vdev *d, struct ring_mem *mem, const char *path,
-		   u64 want)
+static int vu_open(struct vdev *d, struct ring_mem *mem, const char *path,
+		   u64 want, struct virtio_blk_config *disk)
 {
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
@@ -339,8 +339,25 @@ int vdev_open_user(struct vdev *d, struct ring_mem *mem, const char *path,
 		return d->fd;
 	if (!getsockopt(d->fd, SOL_SOCKET, SO_PEERCRED, &cred, &len))
 		d->pid = cred.pid;
-	ret = vu_negotiate(d, want);
+	ret = vu_negotiate(d, want, disk);
 	if (ret)
 		close(d->fd);
 	return ret;
+}
+
+int vdev_open_user(struct vdev *d, struct ring_mem *mem, const char *path,
+		   u64 want)
+{
+	struct virtio_blk_config config;
+	int ret = vu_open(d, mem, path, want, &config);
+
+	if (!ret)
+		d->capacity = config.capacity;
+	return ret;
+}
+
+int vdev_open_user_fs(struct vdev *d, struct ring_mem *mem, const char *path,
+		      u64 want)
+{
+	return vu_open(d, mem, path, want, NULL);
 }
