@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* ringload's clocks: latencies of requests, CPU time of other threads. */
+/* See measure.h. */
 #include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "ringload.h"
+#include "measure.h"
 
 u64 now_ns(void)
 {
@@ -58,11 +58,17 @@ double lat_percentile(const struct latency *l, double p)
 	return l->max;
 }
 
-static u64 cpu_of_file(const char *path)
+/* Of one thread, by its directory in /proc. */
+typedef u64 (*count_fn)(const char *task);
+
+static u64 cpu_of_task(const char *task)
 {
 	unsigned long long ns = 0;
-	FILE *f = fopen(path, "r");
+	char path[400];
+	FILE *f;
 
+	snprintf(path, sizeof(path), "%s/schedstat", task);
+	f = fopen(path, "r");
 	if (!f)
 		return 0;
 	if (fscanf(f, "%llu", &ns) != 1)
@@ -71,7 +77,26 @@ static u64 cpu_of_file(const char *path)
 	return ns;
 }
 
-u64 cpu_of_pid(int pid)
+static u64 switches_of_task(const char *task)
+{
+	char path[400], line[256], *at;
+	u64 sum = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/status", task);
+	f = fopen(path, "r");
+	if (!f)
+		return 0;
+	while (fgets(line, sizeof(line), f)) {
+		at = strstr(line, "ctxt_switches:");
+		if (at)
+			sum += strtoull(strchr(at, ':') + 1, NULL, 10);
+	}
+	fclose(f);
+	return sum;
+}
+
+static u64 sum_of_pid(int pid, count_fn count)
 {
 	u64 sum = 0;
 	struct dirent *e;
@@ -85,9 +110,8 @@ u64 cpu_of_pid(int pid)
 	while ((e = readdir(dir))) {
 		if (!isdigit(e->d_name[0]))
 			continue;
-		snprintf(path, sizeof(path), "/proc/%d/task/%s/schedstat",
-			 pid, e->d_name);
-		sum += cpu_of_file(path);
+		snprintf(path, sizeof(path), "/proc/%d/task/%s", pid, e->d_name);
+		sum += count(path);
 	}
 	closedir(dir);
 	return sum;
@@ -108,7 +132,7 @@ static bool named_like(const char *pid, const char *part)
 	return yes;
 }
 
-u64 cpu_of_name(const char *part)
+static u64 sum_of_name(const char *part, count_fn count)
 {
 	u64 sum = 0;
 	struct dirent *e;
@@ -118,8 +142,28 @@ u64 cpu_of_name(const char *part)
 		return 0;
 	while ((e = readdir(dir))) {
 		if (isdigit(e->d_name[0]) && named_like(e->d_name, part))
-			sum += cpu_of_pid(atoi(e->d_name));
+			sum += sum_of_pid(atoi(e->d_name), count);
 	}
 	closedir(dir);
 	return sum;
+}
+
+u64 cpu_of_pid(int pid)
+{
+	return sum_of_pid(pid, cpu_of_task);
+}
+
+u64 cpu_of_name(const char *part)
+{
+	return sum_of_name(part, cpu_of_task);
+}
+
+u64 switches_of_pid(int pid)
+{
+	return sum_of_pid(pid, switches_of_task);
+}
+
+u64 switches_of_name(const char *part)
+{
+	return sum_of_name(part, switches_of_task);
 }
