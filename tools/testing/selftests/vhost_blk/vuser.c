@@ -143,6 +143,13 @@ static int vu_set_u64(struct vdev *d, u32 request, u64 v, int fd)
 	return vu_set(d, &m, fd);
 }
 
+static int vu_set_owner(struct vdev *d)
+{
+	struct vu_msg m = { .request = VU_SET_OWNER };
+
+	return vu_set(d, &m, -1);
+}
+
 static int vu_set_state(struct vdev *d, u32 request, u32 index,
 			u32 num)
 {
@@ -313,7 +320,7 @@ static int vu_negotiate(struct vdev *d, u64 want, struct virtio_blk_config *disk
 	}
 	d->num_queues = queues;
 
-	ret = vu_set_u64(d, VU_SET_OWNER, 0, -1);
+	ret = vu_set_owner(d);
 	if (ret)
 		return ret;
 	ret = disk ? vu_get_config(d, disk) : 0;
