@@ -60,7 +60,7 @@ class File:
         self.loop = insns.system_call(FILE_OPS[op]) if host else insns.Loop(io="vserve_take")
 
     def command(self, secs):
-        return [FSLOAD, self.op, "tmpfs", secs, *["host"] * self.host]
+        return [FSLOAD, self.op, "tmpfs", secs, *["--host"] * self.host]
 
 
 class Running:

@@ -1,204 +1,53 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * fsload OP FS SECS [host]: one operation over and over, on a file system of kind FS.
+ * fsload: one operation over and over, on a file system, as a guest would have it done.
  *
- * The requests go to /dev/vhost-fs as a guest's would, one at a time, to a busy poller on
- * the last CPU; this process polls for the replies on the first one.  With "host" it makes
- * the system calls that do the same, on the last CPU, for comparison.  It prints one line
- * of JSON.
+ * The requests go to /dev/vhost-fs, to a busy poller on the last CPU, or to a vhost-user
+ * socket, such as virtiofsd's; this process polls for the replies on the first CPU.  Or it
+ * makes the system calls that do the same, on the last CPU, for comparison.  It prints one
+ * line of JSON.
  */
 #include <errno.h>
-#include <fcntl.h>
+#include <getopt.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 #include <linux/vhost_serve.h>
 
-#include "fsrig.h"
+#include "device.h"
+#include "fsload.h"
+#include "measure.h"
 
-#define QUEUE		1
-#define BLOCK		4096
-#define FILE_SIZE	(64 * BLOCK)
-#define NAME		"file"
+#define POLLERS		"vhost-poll/"
+#define SMALL_ROOM	8192
 
-struct load {
-	struct fs f;
-	u64 node;
-	u64 fh;
-	int dir;
-	int fd;
-	u64 turn;
+static const char usage[] =
+"usage: fsload OP FS SECS [OPTION]...\n"
+"\n"
+"  OP is one of %s.\n"
+"  FS is tmpfs or what mkfs knows, which fsload makes, or a directory with a slash in its name.\n"
+"\n"
+"  --socket PATH  to a vhost-user socket whose server shares the same directory\n"
+"  --host         by system calls\n"
+"  --depth N      requests in flight (1)\n"
+"  --burst        N requests at once, the next N when all are answered\n"
+"  --times N      N times instead of SECS, in a window of tools/lab/insns/insns.c\n";
+
+/* What is read at both ends of the measured time. */
+struct sample {
+	u64 ns;
+	u64 turns;
+	u64 cpu_ns;
+	u64 switches;
+	u64 kicks;
+	u64 busy_ns;
+	u64 handoffs;
+	u64 hot;
+	u64 punted;
 };
-
-struct op {
-	const char *name;
-	/* requests, or system calls, of a turn */
-	unsigned int requests;
-	void (*ring)(struct load *l);
-	void (*host)(struct load *l);
-};
-
-#define NO_REPLY	(~0U)
-
-/* As fs_call_data(), but without an interrupt. */
-static void play(struct load *l, u32 opcode, u64 node, const void *arg, u32 len,
-		 u32 room)
-{
-	static u8 in[512];
-	struct fs_raw raw = {
-		.in = in, .in_len = sizeof(struct fuse_in_header) + len,
-		.out_room = room == NO_REPLY ? 0 :
-			    sizeof(struct fuse_out_header) + room,
-		.queue = QUEUE,
-	};
-
-	fs_header(&l->f, (void *)in, opcode, node, len);
-	memcpy(in + sizeof(struct fuse_in_header), arg, len);
-	fs_send(&l->f, 0, &raw);
-	while (!fs_poll(&l->f, 0, QUEUE))
-		;
-	if (room != NO_REPLY)
-		EXPECT_EQ(fs_answer(&l->f, 0), 0);
-}
-
-static u64 place(struct load *l)
-{
-	return l->turn % (FILE_SIZE / BLOCK) * BLOCK;
-}
-
-static void ring_getattr(struct load *l)
-{
-	struct fuse_getattr_in in = {};
-
-	play(l, FUSE_GETATTR, l->node, &in, sizeof(in),
-	     sizeof(struct fuse_attr_out));
-}
-
-static void host_getattr(struct load *l)
-{
-	struct stat st;
-
-	EXPECT(!syscall(SYS_fstat, l->fd, &st));
-}
-
-static void ring_lookup(struct load *l)
-{
-	play(l, FUSE_LOOKUP, FUSE_ROOT_ID, NAME, sizeof(NAME),
-	     sizeof(struct fuse_entry_out));
-}
-
-static void host_lookup(struct load *l)
-{
-	struct stat st;
-
-	EXPECT(!syscall(SYS_newfstatat, l->dir, NAME, &st, 0));
-}
-
-static void ring_read(struct load *l)
-{
-	struct fuse_read_in in = {
-		.fh = l->fh, .offset = place(l), .size = BLOCK,
-	};
-
-	play(l, FUSE_READ, l->node, &in, sizeof(in), BLOCK);
-}
-
-static void host_read(struct load *l)
-{
-	static char data[BLOCK];
-
-	EXPECT_EQ(pread(l->fd, data, BLOCK, place(l)), BLOCK);
-}
-
-static void ring_write(struct load *l)
-{
-	struct {
-		struct fuse_in_header ih;
-		struct fuse_write_in arg;
-	} in = { .arg = { .fh = l->fh, .offset = place(l), .size = BLOCK } };
-	struct fs_raw raw = {
-		.in = &in, .in_len = sizeof(in), .data_len = BLOCK,
-		.out_room = sizeof(struct fuse_out_header) +
-			    sizeof(struct fuse_write_out),
-		.queue = QUEUE,
-	};
-
-	fs_header(&l->f, &in.ih, FUSE_WRITE, l->node, sizeof(in.arg) + BLOCK);
-	fs_send(&l->f, 0, &raw);
-	while (!fs_poll(&l->f, 0, QUEUE))
-		;
-	EXPECT_EQ(fs_answer(&l->f, 0), 0);
-}
-
-static void host_write(struct load *l)
-{
-	static char data[BLOCK];
-
-	EXPECT_EQ(pwrite(l->fd, data, BLOCK, place(l)), BLOCK);
-}
-
-/* A guest sends these requests when a program makes a file, closes and removes it. */
-static void ring_create(struct load *l)
-{
-	struct {
-		struct fuse_create_in arg;
-		char name[4];
-	} in = { .arg = { .flags = O_RDWR, .mode = 0644 }, .name = "new" };
-	struct fuse_release_in release = {};
-	struct fuse_forget_in forget = { .nlookup = 1 };
-	struct fuse_entry_out *e;
-	u64 node;
-
-	play(l, FUSE_CREATE, FUSE_ROOT_ID, &in, sizeof(in),
-	     sizeof(*e) + sizeof(struct fuse_open_out));
-	e = (void *)l->f.reply;
-	node = e->nodeid;
-	release.fh = ((struct fuse_open_out *)(e + 1))->fh;
-	play(l, FUSE_RELEASE, node, &release, sizeof(release), 0);
-	play(l, FUSE_UNLINK, FUSE_ROOT_ID, "new", 4, 0);
-	play(l, FUSE_FORGET, node, &forget, sizeof(forget), NO_REPLY);
-}
-
-static void host_create(struct load *l)
-{
-	int fd = openat(l->dir, "new", O_CREAT | O_RDWR, 0644);
-
-	EXPECT(fd >= 0);
-	EXPECT(!close(fd));
-	EXPECT(!unlinkat(l->dir, "new", 0));
-}
-
-static const struct op ops[] = {
-	{ "getattr", 1, ring_getattr, host_getattr },
-	{ "lookup", 1, ring_lookup, host_lookup },
-	{ "read", 1, ring_read, host_read },
-	{ "write", 1, ring_write, host_write },
-	{ "create", 4, ring_create, host_create },
-};
-
-static const struct op *find_op(const char *name)
-{
-	unsigned int i;
-
-	for (i = 0; i < KTAP_COUNT(ops); i++)
-		if (!strcmp(ops[i].name, name))
-			return &ops[i];
-	return NULL;
-}
-
-static u64 now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
-}
 
 static void run_on(unsigned int cpu)
 {
@@ -209,86 +58,279 @@ static void run_on(unsigned int cpu)
 	EXPECT(!sched_setaffinity(0, sizeof(set), &set));
 }
 
-static void load_begin(struct load *l, const char *kind, bool host)
+static void window_begin(void)
 {
-	static char data[FILE_SIZE];
+	asm volatile(".byte 0x0f, 0x1f, 0x84, 0, 'p', 'v', 'i', 'b'" ::: "memory");
+}
 
-	memset(l, 0, sizeof(*l));
-	fs_make_dir(&l->f, kind);
-	fs_host_write(&l->f, NAME, data, sizeof(data));
-	l->dir = open(l->f.dir, O_RDONLY | O_DIRECTORY);
-	l->fd = open(fs_path(&l->f, NAME), O_RDWR);
-	EXPECT(l->dir >= 0 && l->fd >= 0);
-	run_on(host ? sysconf(_SC_NPROCESSORS_ONLN) - 1 : 0);
-	if (host)
+static void window_end(void)
+{
+	asm volatile(".byte 0x0f, 0x1f, 0x84, 0, 'p', 'v', 'i', 'e'" ::: "memory");
+}
+
+static void reap(struct load *l)
+{
+	struct fs_slot *s;
+	unsigned int slot;
+	u32 used;
+
+	while ((s = ring_pop(&l->f.ring[LOAD_QUEUE], &used))) {
+		s->used = used;
+		slot = s - l->f.slot;
+		EXPECT_EQ(fs_answer(&l->f, slot), 0);
+		EXPECT(l->f.reply_len >= l->o.op->reply);
+		l->idle[l->nidle++] = slot;
+		l->turns++;
+	}
+}
+
+static void fill(struct load *l, u64 limit)
+{
+	if (l->o.burst && l->nidle < l->o.depth)
 		return;
-	fs_open(&l->f, NULL);
-	ring_disable_call(&l->f.ring[QUEUE]);
-	l->node = fs_node(&l->f, NAME);
-	EXPECT_EQ(fs_open_node(&l->f, l->node, O_RDWR, &l->fh), 0);
+	if (!l->nidle || l->begun == limit)
+		return;
+	while (l->nidle && l->begun < limit) {
+		l->o.op->send(l, l->idle[--l->nidle]);
+		l->begun++;
+	}
+	fs_publish(&l->f, LOAD_QUEUE);
 }
 
-static struct vhost_serve_stats ring_stats(struct load *l)
+/* Goes on; begins no turn beyond @limit. */
+static void step(struct load *l, u64 limit)
 {
-	struct vhost_serve_stats s = { .size = sizeof(s), .index = QUEUE };
-
-	EXPECT(!ioctl(l->f.fd, VHOST_SERVE_GET_STATS, &s));
-	return s;
+	if (!l->o.host && l->o.op->send) {
+		reap(l);
+		fill(l, limit);
+		return;
+	}
+	if (l->begun == limit)
+		return;
+	if (l->o.host)
+		l->o.op->host(l);
+	else
+		l->o.op->play(l);
+	l->begun++;
+	l->turns++;
 }
 
-static struct vhost_poll_stats poller_stats(struct load *l)
-{
-	struct vhost_poll_stats s = { .size = sizeof(s) };
-
-	EXPECT(!ioctl(l->f.poller, VHOST_POLL_GET_STATS, &s));
-	return s;
-}
-
-static void run(struct load *l, void (*turn)(struct load *l), double secs)
+static void run_for(struct load *l, double secs)
 {
 	u64 end = now_ns() + secs * 1e9;
 
-	while (now_ns() < end) {
-		turn(l);
-		l->turn++;
+	while (now_ns() < end)
+		step(l, ~0ULL);
+}
+
+static void run_times(struct load *l, u64 times)
+{
+	u64 limit = l->begun + times;
+
+	/* Those in flight end first. */
+	while (l->turns < limit)
+		step(l, limit);
+}
+
+static void open_socket(struct load *l)
+{
+	struct vdev d;
+	unsigned int i;
+
+	fs_make_memory(&l->f);
+	EXPECT_EQ(vdev_open_user_fs(&d, &l->f.mem, l->o.socket,
+				    FEATURE(VIRTIO_F_VERSION_1) |
+				    FEATURE(VIRTIO_RING_F_EVENT_IDX)), 0);
+	/* The high priority queue and that of requests. */
+	EXPECT(d.num_queues > LOAD_QUEUE);
+	for (i = 0; i <= LOAD_QUEUE; i++)
+		EXPECT_EQ(vdev_start(&d, &l->f.ring[i]), 0);
+	l->f.fd = d.fd;
+	l->f.poller = -1;
+	l->server = d.pid;
+	EXPECT_EQ(fs_init(&l->f, ~0ULL, NULL), 0);
+}
+
+static void open_slots(struct load *l)
+{
+	unsigned int i;
+
+	for (i = FS_SLOTS; i < l->o.depth; i++) {
+		struct fs_slot *s = &l->f.slot[i];
+
+		s->in = ring_mem_alloc(&l->f.mem, 4096, 4096);
+		s->data = ring_mem_alloc(&l->f.mem, LOAD_BLOCK, 4096);
+		s->out = ring_mem_alloc(&l->f.mem, SMALL_ROOM, 4096);
+		EXPECT(s->in && s->data && s->out);
+		s->out += 4096 - sizeof(struct fuse_out_header);
 	}
+	for (i = 0; i < l->o.depth; i++)
+		l->idle[l->nidle++] = i;
+}
+
+static void load_begin(struct load *l)
+{
+	if (strchr(l->o.where, '/'))
+		fs_use_dir(&l->f, l->o.where);
+	else
+		fs_make_dir(&l->f, l->o.where);
+	load_make_files(l);
+	load_open_host(l);
+	run_on(l->o.host ? sysconf(_SC_NPROCESSORS_ONLN) - 1 : 0);
+	if (l->o.host)
+		return;
+	if (l->o.socket)
+		open_socket(l);
+	else
+		fs_open(&l->f, NULL);
+	load_open_ring(l);
+	open_slots(l);
+}
+
+static void load_end(struct load *l)
+{
+	run_times(l, 0);
+	if (!l->o.host)
+		fs_close(&l->f);
+	close(l->dir);
+	close(l->fd);
+	close(l->root);
+	if (!strchr(l->o.where, '/'))
+		fs_cleanup();
+}
+
+static void sample_kernel(struct load *l, struct sample *s)
+{
+	struct vhost_serve_stats ring = { .size = sizeof(ring), .index = LOAD_QUEUE };
+	struct vhost_poll_stats poller = { .size = sizeof(poller) };
+
+	EXPECT(!ioctl(l->f.fd, VHOST_SERVE_GET_STATS, &ring));
+	EXPECT(!ioctl(l->f.poller, VHOST_POLL_GET_STATS, &poller));
+	s->hot = ring.hot;
+	s->punted = ring.punted;
+	s->handoffs = poller.handoffs;
+	s->busy_ns = poller.busy_ns;
+	s->cpu_ns = cpu_of_name(POLLERS);
+	s->switches = switches_of_name(POLLERS);
+}
+
+static void sample(struct load *l, struct sample *s)
+{
+	int pid = l->o.host ? getpid() : l->server;
+
+	memset(s, 0, sizeof(*s));
+	if (pid) {
+		s->cpu_ns = cpu_of_pid(pid);
+		s->switches = switches_of_pid(pid);
+	} else {
+		sample_kernel(l, s);
+	}
+	if (!l->o.host)
+		s->kicks = l->f.ring[LOAD_QUEUE].kicks;
+	s->turns = l->turns;
+	s->ns = now_ns();
+}
+
+static void report(const struct load *l, const struct sample *a, const struct sample *b)
+{
+	double secs = (b->ns - a->ns) / 1e9;
+	double turns = b->turns - a->turns;
+
+	printf("{\"op\": \"%s\", \"fs\": \"%s\", \"depth\": %u, \"requests\": %u, ",
+	       l->o.op->name, l->o.where, l->o.depth, l->o.op->requests);
+	printf("\"secs\": %.3f, \"turns\": %.0f, \"ops_per_s\": %.1f, ", secs, turns,
+	       turns / secs);
+	printf("\"cpu_ns_per_op\": %.1f, \"busy_ns_per_op\": %.1f, ",
+	       (b->cpu_ns - a->cpu_ns) / turns, (b->busy_ns - a->busy_ns) / turns);
+	printf("\"csw\": %llu, \"kicks\": %llu, ",
+	       (unsigned long long)(b->switches - a->switches),
+	       (unsigned long long)(b->kicks - a->kicks));
+	printf("\"hot\": %llu, \"punted\": %llu, \"handoffs\": %llu}\n",
+	       (unsigned long long)(b->hot - a->hot),
+	       (unsigned long long)(b->punted - a->punted),
+	       (unsigned long long)(b->handoffs - a->handoffs));
+}
+
+enum { O_SOCKET = 256, O_HOST, O_DEPTH, O_BURST, O_TIMES };
+
+static const struct option long_opts[] = {
+	{ "socket", required_argument, NULL, O_SOCKET },
+	{ "host", no_argument, NULL, O_HOST },
+	{ "depth", required_argument, NULL, O_DEPTH },
+	{ "burst", no_argument, NULL, O_BURST },
+	{ "times", required_argument, NULL, O_TIMES },
+	{ }
+};
+
+static bool parse_one(struct load_opts *o, int c)
+{
+	switch (c) {
+	case O_SOCKET:
+		o->socket = optarg;
+		return true;
+	case O_HOST:
+		o->host = true;
+		return true;
+	case O_DEPTH:
+		o->depth = strtoul(optarg, NULL, 0);
+		return true;
+	case O_BURST:
+		o->burst = true;
+		return true;
+	case O_TIMES:
+		o->times = strtoul(optarg, NULL, 0);
+		return true;
+	default:
+		return false;
+	}
+}
+
+static bool parse(struct load_opts *o, int argc, char **argv)
+{
+	int c;
+
+	*o = (struct load_opts){ .depth = 1 };
+	while ((c = getopt_long(argc, argv, "", long_opts, NULL)) != -1)
+		if (!parse_one(o, c))
+			return false;
+	if (argc - optind != 3)
+		return false;
+	o->op = load_find_op(argv[optind]);
+	o->where = argv[optind + 1];
+	o->secs = atof(argv[optind + 2]);
+	if (!o->op || !o->depth || o->depth > FS_MAX_SLOTS)
+		return false;
+	/* A server can share only what is there before it starts. */
+	if (o->socket && (o->host || !strchr(o->where, '/')))
+		return false;
+	return o->depth == 1 || (o->op->deep && !o->host);
 }
 
 int main(int argc, char **argv)
 {
-	const struct op *op = argc > 3 ? find_op(argv[1]) : NULL;
-	bool host = argc > 4 && !strcmp(argv[4], "host");
-	struct vhost_serve_stats before = {}, after = {};
-	struct vhost_poll_stats poller = {};
-	struct load l;
-	u64 turns;
+	static struct load l;
+	struct sample before, after;
 
-	if (!op) {
-		fprintf(stderr, "usage: fsload getattr|lookup|read|write|create FS SECS [host]\n");
+	if (!parse(&l.o, argc, argv)) {
+		fprintf(stderr, usage, load_op_names());
 		return 2;
 	}
-	load_begin(&l, argv[2], host);
+	/* A check that fails ends the process at once, with words on stdout. */
+	setlinebuf(stdout);
+	load_begin(&l);
 	/* What is learned, cached and recruited first. */
-	run(&l, host ? op->host : op->ring, 1);
-	turns = l.turn;
-	if (!host) {
-		before = ring_stats(&l);
-		poller = poller_stats(&l);
+	run_for(&l, 1);
+	run_times(&l, 0);
+	sample(&l, &before);
+	if (l.o.times) {
+		window_begin();
+		run_times(&l, l.o.times);
+		window_end();
+	} else {
+		run_for(&l, l.o.secs);
 	}
-	run(&l, host ? op->host : op->ring, atof(argv[3]));
-	if (!host) {
-		after = ring_stats(&l);
-		poller.handoffs = poller_stats(&l).handoffs - poller.handoffs;
-		fs_close(&l.f);
-	}
-	printf("{\"op\": \"%s\", \"fs\": \"%s\", \"turns\": %llu, \"requests\": %u, ",
-	       op->name, argv[2], (unsigned long long)(l.turn - turns), op->requests);
-	printf("\"hot\": %llu, \"punted\": %llu, \"handoffs\": %llu}\n",
-	       (unsigned long long)(after.hot - before.hot),
-	       (unsigned long long)(after.punted - before.punted),
-	       (unsigned long long)poller.handoffs);
-	close(l.fd);
-	close(l.dir);
-	fs_cleanup();
+	sample(&l, &after);
+	load_end(&l);
+	report(&l, &before, &after);
 	return 0;
 }

@@ -79,6 +79,13 @@ void fs_make_dir(struct fs *f, const char *kind)
 	fs_host_write(f, "../secret", "secret", 6);
 }
 
+void fs_use_dir(struct fs *f, const char *dir)
+{
+	memset(f, 0, sizeof(*f));
+	EXPECT(snprintf(f->dir, sizeof(f->dir), "%s", dir) < sizeof(f->dir));
+	umask(0);
+}
+
 static int open_poller(void)
 {
 	struct vhost_poll_create c = {
@@ -180,19 +187,27 @@ static void set_up_device(struct fs *f)
 	EXPECT(f->poller >= 0);
 }
 
+void fs_make_memory(struct fs *f)
+{
+	unsigned int i;
+
+	EXPECT(!ring_mem_init(&f->mem, 24 << 20));
+	for (i = 0; i < FS_QUEUES; i++) {
+		EXPECT(!ring_init(&f->ring[i], &f->mem, i, RING_SIZE, 0));
+		f->ring[i].event_idx = true;
+	}
+	open_slots(f);
+}
+
 void fs_open_cold(struct fs *f, const struct vhost_fs_export *export)
 {
 	unsigned int i;
 
 	EXPECT_EQ(fs_try(f, export), 0);
-	EXPECT(!ring_mem_init(&f->mem, 24 << 20));
+	fs_make_memory(f);
 	set_up_device(f);
-	for (i = 0; i < FS_QUEUES; i++) {
-		EXPECT(!ring_init(&f->ring[i], &f->mem, i, RING_SIZE, 0));
-		f->ring[i].event_idx = true;
+	for (i = 0; i < FS_QUEUES; i++)
 		start_ring(f, &f->ring[i], 0);
-	}
-	open_slots(f);
 }
 
 void fs_hand_over(struct fs *f, u16 base[FS_QUEUES])
@@ -243,9 +258,8 @@ void fs_info(struct fs *f, struct vhost_fs_info *info)
 	EXPECT_EQ(do_ioctl(f->fd, VHOST_FS_GET_INFO, info), 0);
 }
 
-void fs_send(struct fs *f, unsigned int slot, const struct fs_raw *raw)
+void fs_add(struct fs *f, unsigned int slot, const struct fs_raw *raw)
 {
-	struct ring *r = &f->ring[raw->queue];
 	struct fs_slot *s = &f->slot[slot];
 	struct ring_seg seg[5];
 	unsigned int n = 0;
@@ -271,9 +285,19 @@ void fs_send(struct fs *f, unsigned int slot, const struct fs_raw *raw)
 	if (raw->out_room > head)
 		seg[n++] = ring_seg(&f->mem, s->out + head,
 				    raw->out_room - head, true);
-	EXPECT(ring_add(r, seg, n, s) >= 0);
-	ring_publish(r);
-	ring_kick(r);
+	EXPECT(ring_add(&f->ring[raw->queue], seg, n, s) >= 0);
+}
+
+void fs_publish(struct fs *f, unsigned int queue)
+{
+	ring_publish(&f->ring[queue]);
+	ring_kick(&f->ring[queue]);
+}
+
+void fs_send(struct fs *f, unsigned int slot, const struct fs_raw *raw)
+{
+	fs_add(f, slot, raw);
+	fs_publish(f, raw->queue);
 }
 
 bool fs_poll(struct fs *f, unsigned int slot, unsigned int queue)

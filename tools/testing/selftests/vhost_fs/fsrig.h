@@ -17,8 +17,12 @@
 #define FS_ROOM		1048576
 #define FS_WAIT_MS	30000
 #define FS_SLOTS	8
+#define FS_MAX_SLOTS	32
 
-/* Requests and replies lie in guest memory; a slot is for one in flight. */
+/*
+ * Requests and replies lie in guest memory; a slot is for one in flight.  The rig makes FS_SLOTS
+ * of them; a program that wants more gives them memory itself.
+ */
 struct fs_slot {
 	u8 *in;
 	u8 *data;
@@ -36,7 +40,7 @@ struct fs {
 	int fd;
 	int poller;
 	struct ring ring[FS_QUEUES];
-	struct fs_slot slot[FS_SLOTS];
+	struct fs_slot slot[FS_MAX_SLOTS];
 	u64 unique;
 	u32 uid;
 	u32 gid;
@@ -60,9 +64,13 @@ struct fs_raw {
 
 /* A directory on a file system of @kind: tmpfs, or what mkfs knows. */
 void fs_make_dir(struct fs *f, const char *kind);
+/* One that is there already, and stays. */
+void fs_use_dir(struct fs *f, const char *dir);
 /* Serves f->dir as @export says (or by default); INIT was done, or not. */
 void fs_open(struct fs *f, const struct vhost_fs_export *export);
 void fs_open_cold(struct fs *f, const struct vhost_fs_export *export);
+/* The guest's memory with its rings and slots, for a device that is none of ours. */
+void fs_make_memory(struct fs *f);
 int fs_try(struct fs *f, const struct vhost_fs_export *export);
 /* Gives up the ownership and keeps the session; an owner, the same or another, goes on. */
 void fs_hand_over(struct fs *f, u16 base[FS_QUEUES]);
@@ -74,7 +82,9 @@ void fs_info(struct fs *f, struct vhost_fs_info *info);
 /* A request's header, with the next number. */
 void fs_header(struct fs *f, struct fuse_in_header *ih, u32 opcode, u64 node,
 	       u32 len);
-/* Put it on the ring in a slot; wait for it.  Used bytes. */
+/* Put it on the ring in a slot; have the device see it; both; wait for it.  Used bytes. */
+void fs_add(struct fs *f, unsigned int slot, const struct fs_raw *raw);
+void fs_publish(struct fs *f, unsigned int queue);
 void fs_send(struct fs *f, unsigned int slot, const struct fs_raw *raw);
 u32 fs_wait(struct fs *f, unsigned int slot, unsigned int queue);
 bool fs_poll(struct fs *f, unsigned int slot, unsigned int queue);
