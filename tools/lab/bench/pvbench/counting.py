@@ -10,14 +10,13 @@ import subprocess
 import time
 from pathlib import Path
 
-from pvbench import hostside, insns
+from pvbench import files, hostside, insns
 from pvbench import run as guestside
 
-FSLOAD = Path(__file__).resolve().parents[4] / "tools/testing/selftests/vhost_fs/fsload"
 CORE = hostside.CORE
-# A sample is whole bursts, this many I/Os at least; a window is so many samples, behind
+# A sample is whole bursts, this many I/Os at least (or long operations); a window is so many samples, behind
 # some in which caches are filled and threads started.
-SAMPLE_IOS, SKIPPED, SAMPLES = 16, 10, 41
+SAMPLE_IOS, SAMPLE_LONG, SKIPPED, SAMPLES = 16, 4, 10, 41
 # Seconds: for a load to start, and for the samples at most.
 SETTLE, LIMIT = 3, 60
 FILE_OPS = {
@@ -25,7 +24,15 @@ FILE_OPS = {
     "write": "pwrite64",
     "getattr": "newfstat",
     "lookup": "newfstatat",
+    "create": "unlinkat",
+    "readdirplus": "getdents64",
 }
+# Of these it is one of several system calls that do the same.
+SEVERAL = ("create", "readdirplus")
+# The server enters it once for each operation: each is one request, but for these.
+TAKEN, TAKEN_OF = "vserve_take", {"create": "vfs_unlink"}
+# A peer without rounds does an operation so often in a window, or a long one.
+TIMES, TIMES_LONG = 2048, 256
 
 
 def say(text):
@@ -34,6 +41,8 @@ def say(text):
 
 class Block:
     """Reads of a back end's null_blk."""
+
+    sample = SAMPLE_IOS
 
     def __init__(self, backend, depth):
         self.backend, self.depth = backend, depth
@@ -52,15 +61,39 @@ class Block:
 class File:
     """One operation on a file of tmpfs, by requests (`ring`) or system calls (`host`)."""
 
-    depth = 1
-
-    def __init__(self, op, host):
-        self.op, self.host = op, host
-        self.path = f"{'host' if host else 'ring/vhost_fs'} {op}"
-        self.loop = insns.system_call(FILE_OPS[op]) if host else insns.Loop(io="vserve_take")
+    def __init__(self, op, host, depth=1):
+        self.op, self.host, self.depth = op, host, depth
+        self.path = f"{'host' if host else files.VHOST_FS} {op}"
+        self.sample = SAMPLE_LONG if op in SEVERAL else SAMPLE_IOS
+        self.loop = insns.Loop(io=TAKEN_OF.get(op, TAKEN))
+        if host:
+            self.loop = insns.system_call(FILE_OPS[op], op not in SEVERAL)
 
     def command(self, secs):
-        return [FSLOAD, self.op, "tmpfs", secs, *["--host"] * self.host]
+        words = ["--host"] if self.host else ["--depth", self.depth, "--burst"]
+        return files.fsload(self.op, "tmpfs", secs, *words)
+
+
+class Peer:
+    """The same by another server, which sleeps between requests."""
+
+    def __init__(self, server, op, depth, share):
+        self.server, self.op, self.depth, self.share = server, op, depth, share
+        self.path = f"{server.name} {op}"
+
+    def counted(self, symbols):
+        """A row of all that its CPU executes for so many operations."""
+        times = TIMES_LONG if self.op in SEVERAL else TIMES
+        words = ["--depth", self.depth, "--burst", "--times", times]
+        with self.server.serving(self.share) as where:
+            argv = files.fsload(self.op, self.share, 0, *words, *where)
+            with insns.OwnWindow(symbols, symbols.sleeper_marks()) as counting:
+                hostside.output_of(argv, LIMIT + files.BEGIN)
+        return {
+            "path": self.path,
+            "depth": self.depth,
+            **counting.window.executed(CORE, times),
+        }
 
 
 class Running:
@@ -94,7 +127,7 @@ class Running:
 
 def counted(load, secs, symbols):
     """A row; a load without a loop has a window of SECS."""
-    sample = max(load.depth, SAMPLE_IOS)
+    sample = max(load.depth, load.sample)
     with Running(load) as running:
         time.sleep(SETTLE)
         if load.loop:
@@ -122,33 +155,59 @@ def loads_of(backends, depths, ops):
     return loads + [File(op, host) for op in ops for host in (False, True)]
 
 
-def row_of(load, args, symbols):
-    """The median of RUNS windows, or None; says which."""
+def row_of(load, runs, window):
+    """The median of RUNS windows, or None; says which.  WINDOW() counts one."""
     began = time.monotonic()
     try:
-        row = middle([counted(load, args.secs, symbols) for _ in range(args.runs)])
+        row = middle([window() for _ in range(runs)])
     except RuntimeError as e:
         say(f"{load.path} depth {load.depth}: not counted: {e}")
         return None
     say(
         f"{load.path} depth {load.depth}: {row['insns']:,.1f} instructions of each I/O "
-        f"(spread {row['spread']:.2%} of {args.runs} windows, {time.monotonic() - began:.0f} s)"
+        f"(spread {row['spread']:.2%} of {runs} windows, {time.monotonic() - began:.0f} s)"
     )
     return row
+
+
+def leave_core():
+    """The program leaves the CPU that it counts to the server alone."""
+    os.sched_setaffinity(0, {cpu for cpu in range(os.cpu_count()) if cpu != CORE})
 
 
 def count(args, kinds):
     """Rows into insns.json; the exit status, 1 if one of them could not be counted."""
     doc = hostside.document(args.commit)
     depths = [int(d) for d in args.depths.split()]
-    # The program leaves the CPU that it counts to the poller alone.
-    os.sched_setaffinity(0, {cpu for cpu in range(os.cpu_count()) if cpu != CORE})
+    leave_core()
     failed = False
     with hostside.backends_open(kinds) as (backends, _):
         symbols = insns.symbols()
         for load in loads_of(backends, depths, args.ops.split()):
-            row = row_of(load, args, symbols)
+            row = row_of(load, args.runs, lambda load=load: counted(load, args.secs, symbols))
             failed |= not row
             doc["rows"] += [row] if row else []
             guestside.write_json(args.out / "insns.json", doc)
+    return int(failed)
+
+
+def count_files(args):
+    """Rows of each operation by every server of files.py into file-insns.json; the status."""
+    doc = {**hostside.document(args.commit), "configured": files.document("")["configured"]}
+    depths = [int(d) for d in args.depths.split()]
+    leave_core()
+    failed = False
+    with hostside.workdir_with_modules() as workdir, files.shared("tmpfs", workdir) as share:
+        symbols = insns.symbols()
+        peers = [s for s in files.available() if s.name != files.VHOST_FS]
+        for op, depth in files.loads(args.ops.split(), depths):
+            loads = [File(op, False, depth), *[File(op, True)] * (depth == 1)]
+            windows = [(x, lambda x=x: counted(x, args.secs, symbols)) for x in loads]
+            found = [Peer(peer, op, depth, share) for peer in peers]
+            windows += [(x, lambda x=x: x.counted(symbols)) for x in found]
+            for load, window in windows:
+                row = row_of(load, args.runs, window)
+                failed |= not row
+                doc["rows"] += [row] if row else []
+                guestside.write_json(args.out / "file-insns.json", doc)
     return int(failed)

@@ -38,9 +38,11 @@ def say(text):
 
 
 def output_of(argv, limit):
-    done = subprocess.run(
-        [str(a) for a in argv], capture_output=True, text=True, timeout=limit, check=False
-    )
+    argv = [str(a) for a in argv]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{argv[0]} took more than {limit:.0f} s") from None
     if done.returncode:
         raise RuntimeError(f"{argv[0]}: {(done.stderr or done.stdout)[-400:]}")
     return done.stdout
@@ -264,11 +266,18 @@ def load_modules(workdir):
 
 
 @contextlib.contextmanager
+def workdir_with_modules():
+    """A directory, until the end of `with`; our modules are loaded."""
+    with tempfile.TemporaryDirectory(prefix="pvhost") as workdir:
+        load_modules(workdir)
+        yield workdir
+
+
+@contextlib.contextmanager
 def backends_open(kinds=BACKENDS):
     """(the open back ends, a directory), until the end of `with`."""
     with contextlib.ExitStack() as stack:
-        workdir = stack.enter_context(tempfile.TemporaryDirectory(prefix="pvhost"))
-        load_modules(workdir)
+        workdir = stack.enter_context(workdir_with_modules())
         null = stack.enter_context(NullBlk(NULL_BLK))
         yield open_backends(null.path, workdir, stack, kinds), workdir
 

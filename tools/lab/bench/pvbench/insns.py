@@ -40,13 +40,28 @@ class Loop:
     idles: bool = True  # has rounds without work, between which I/Os are whole
 
 
-def system_call(name):
-    """The loop of a program that makes this call over and over."""
+def system_call(name, alone=True):
+    """The loop of a program that makes this call over and over, or several, once this one."""
     entry = f"__x64_sys_{name}"
-    return Loop(io=entry, round="entry_SYSCALL_64", work=entry, idles=False)
+    call = "entry_SYSCALL_64"
+    return Loop(io=entry, round=call, work=entry if alone else call, idles=False)
 
 
 POLLER = Loop(io="null_queue_rq")
+# The marks of a CPU whose server sleeps and is woken by another CPU: the idle loop is no part of
+# its work; the interrupt that wakes it, and the switches to the idle task and back, are.
+SLEEPER = {
+    "do_idle": "rest",
+    "schedule_idle": "go",
+    "__schedule": "switch",
+    "asm_exc_nmi": "break",
+    "asm_sysvec_reschedule_ipi": "exception",
+    "asm_sysvec_call_function_single": "exception",
+}
+
+
+# A CPU in one of these waits for another one: how long depends on the clock.
+SPINS = ("native_queued_spin_lock_slowpath", "osq_lock", "mutex_spin_on_owner")
 
 
 def directory():
@@ -87,15 +102,24 @@ class Symbols:
         i = bisect.bisect_right(self.starts, address) - 1
         return self.names[i] if i >= 0 else ("kernel", hex(address))
 
-    def marks(self, loop):
-        """The plugin's marks as lines of text."""
-        by_name = {loop.round: "round", loop.work: "work"}
+    def sleeper_marks(self):
+        """The plugin's marks of a server that sleeps, as lines of text."""
         yield f"user {USER_END:#x}"
         for start, (_, name) in zip(self.starts, self.names, strict=True):
-            if name in by_name:
-                yield f"{by_name[name]} {start:#x}"
-            if name == loop.io:
-                yield f"io {start:#x}"
+            if name in SLEEPER:
+                yield f"{SLEEPER[name]} {start:#x}"
+            elif INTERRUPT.fullmatch(name):
+                yield f"interrupt {start:#x}"
+            elif EXCEPTION.fullmatch(name):
+                yield f"exception {start:#x}"
+
+    def marks(self, loop):
+        """The plugin's marks as lines of text."""
+        yield f"user {USER_END:#x}"
+        for start, (_, name) in zip(self.starts, self.names, strict=True):
+            for kind in ("round", "work", "io"):
+                if name == getattr(loop, kind):
+                    yield f"{kind} {start:#x}"
             if BREAK.fullmatch(name):
                 yield f"break {start:#x}"
             elif INTERRUPT.fullmatch(name):
@@ -122,6 +146,20 @@ class Window:
         ios = self.cpus[cpu]["all_ios"]
         self._need(ios, cpu, "I/O")
         return {"ios": ios, **self.cost(cpu, CLASSES, ios)}
+
+    def executed(self, cpu, ios):
+        """A row of all that CPU executed but waiting and the machine's interrupts, by IOS.
+
+        `spun` is the waiting for locks.
+        """
+        kinds = [kind for kind in CLASSES if kind not in ("idle", "interrupt")]
+        spun = sum(
+            insns
+            for kind in kinds
+            for (_, name), insns in self.functions[cpu][kind].items()
+            if name in SPINS
+        )
+        return {"ios": ios, "spun": spun / ios, **self.cost(cpu, kinds, ios, SPINS)}
 
     def sampled(self, cpu):
         """A row of the samples of CPU: `insns` is their median."""
@@ -160,9 +198,10 @@ class Window:
             "rest": sum(t.total() - t["guest"] for t in others),
         }
 
-    def cost(self, cpu, kinds, ios):
+    def cost(self, cpu, kinds, ios, without=()):
         """Instructions of CPU for each I/O, and the functions that they are in."""
         merged = sum((self.functions[cpu][kind] for kind in kinds), Counter())
+        merged = Counter({where: n for where, n in merged.items() if where[1] not in without})
         modules = Counter()
         for (module, _), insns in merged.items():
             modules[module] += insns / ios
@@ -203,22 +242,44 @@ def symbols():
     return Symbols(Path("/proc/kallsyms").read_text())
 
 
-class Counting:
-    """A window; `window` is what it held, after its end.
+class OwnWindow:
+    """A window that a program begins and ends itself; `window` is what it held."""
+
+    def __init__(self, known, marks):
+        self.dir = Path(directory())
+        self.symbols = known
+        self.window = None
+        self.marks = list(marks)
+
+    def __enter__(self):
+        (self.dir / "marks").write_text("\n".join(self.marks) + "\n")
+        self.before = set(self.dir.glob("*.json"))
+        return self
+
+    def __exit__(self, kind, *rest):
+        if kind:
+            return
+        new = set(self.dir.glob("*.json")) - self.before
+        if len(new) != 1:
+            raise RuntimeError("the emulator's plugin wrote no window")
+        path = new.pop()
+        self.window = Window(json.loads(path.read_text()), self.symbols)
+        path.unlink()
+
+
+class Counting(OwnWindow):
+    """A window from here to the end of `with`.
 
     LOOP has samples of SAMPLE I/Os or a few more: WANT of them at most, behind SKIP.
     """
 
     def __init__(self, known, loop=POLLER, sample=1, skip=0, want=4096):
-        self.dir = Path(directory())
-        self.symbols = known
-        self.window = None
-        self.marks = [*known.marks(loop), f"sample {sample:#x}", f"skip {skip:#x}"]
+        super().__init__(known, known.marks(loop))
+        self.marks += [f"sample {sample:#x}", f"skip {skip:#x}"]
         self.marks += [f"want {want:#x}", f"any {int(not loop.idles):#x}"]
 
     def __enter__(self):
-        (self.dir / "marks").write_text("\n".join(self.marks) + "\n")
-        self.before = set(self.dir.glob("*.json"))
+        super().__enter__()
         _execute(_machine_code(b"b"))
         return self
 
@@ -228,11 +289,4 @@ class Counting:
 
     def __exit__(self, kind, *rest):
         _execute(_machine_code(b"e"))
-        if kind:
-            return
-        new = set(self.dir.glob("*.json")) - self.before
-        if len(new) != 1:
-            raise RuntimeError("the emulator's plugin wrote no window")
-        path = new.pop()
-        self.window = Window(json.loads(path.read_text()), self.symbols)
-        path.unlink()
+        super().__exit__(kind, *rest)

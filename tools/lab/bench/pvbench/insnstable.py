@@ -97,6 +97,24 @@ def guest_ratios(rows):
             yield op, ours, theirs, ours / theirs
 
 
+def peer_ratios(rows):
+    """(operation, depth, ours, the least of virtiofsd's, its path, ratio) of each with both."""
+    ours = {}
+    peers = {}
+    for row in rows:
+        words = row["path"].split()
+        key = words[-1], row["depth"]
+        if words[0] == "ring/vhost_fs":
+            ours[key] = row["insns"]
+        elif words[0].startswith("ring/virtiofsd"):
+            name = " ".join(words[:-1]).removeprefix("ring/")
+            peers[key] = min(peers.get(key, (row["insns"], name)), (row["insns"], name))
+    for key in ours:
+        if key in peers:
+            theirs, name = peers[key]
+            yield *key, ours[key], theirs, name, theirs / ours[key]
+
+
 def _number(value):
     return f"{value:,.1f}"
 
@@ -174,6 +192,25 @@ def render(doc, kept_doc):
     for row in doc["rows"]:
         if is_ours(row["path"]):
             out += _functions(row)
+    return "\n".join(out)
+
+
+def render_files(doc):
+    """Servers of files: the rows, and how they compare."""
+    out = _head(doc, {"rows": []}, "the serving core for each operation on a file")
+    out = out[:-2]
+    for op, ours, call, ratio in ratios(doc["rows"]):
+        out.append(
+            f"{op}: {ours:,.1f} by vhost_fs, {call:,.1f} by the system call: {ratio:.2f} times"
+        )
+    for op, depth, ours, theirs, name, ratio in peer_ratios(doc["rows"]):
+        out.append(
+            f"{op}, depth {depth}: {theirs:,.1f} by {name}, {ours:,.1f} by vhost_fs: "
+            f"{ratio:.2f} times"
+        )
+    out.append("")
+    for row in doc["rows"]:
+        out += _functions(row)
     return "\n".join(out)
 
 

@@ -88,7 +88,8 @@ class Medium:
         self.fs, self.where = fs, where
         self.null = NullBlk({"memory_backed": 1, "size": 512}, "pvbench-fs")
 
-    def make(self):
+    def mount(self):
+        """Without the file."""
         self.where.mkdir(exist_ok=True)
         if self.fs == "tmpfs":
             sh("mount", "-t", "tmpfs", "-o", "size=128m", "pvbench", self.where)
@@ -96,6 +97,9 @@ class Medium:
             self.null.__enter__()
             sh(*SYSTEMS[self.fs], self.null.path)
             sh("mount", self.null.path, self.where)
+
+    def make(self):
+        self.mount()
         with open(self.where / "file", "wb") as f:
             for _ in range(FILE_SIZE >> 20):
                 f.write(b"\xa5" * (1 << 20))

@@ -32,6 +32,11 @@ class HostSide(unittest.TestCase):
         self.assertEqual(hostside.ratios_of(only, 1), {})
 
 
+    def test_a_load_that_takes_too_long_is_a_failure_of_that_load(self):
+        with self.assertRaisesRegex(RuntimeError, "sleep took more than 0 s"):
+            hostside.output_of(["sleep", 9], 0.1)
+
+
 class Quiet(unittest.TestCase):
     def test_slices_with_few_passes_are_disturbed(self):
         self.assertEqual(quiet.undisturbed([100] * 9 + [3]), 0.9)

@@ -116,7 +116,7 @@ class Counted(unittest.TestCase):
 class Load:
     """A load that is a shell command."""
 
-    path, depth, loop = "load", 1, insns.POLLER
+    path, depth, loop, sample = "load", 1, insns.POLLER, 16
 
     def __init__(self, command):
         self.argv = ["sh", "-c", command]
