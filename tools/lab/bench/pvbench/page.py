@@ -202,17 +202,44 @@ def _host_section(doc):
     return "".join(out)
 
 
-def _ratios(doc):
+def _ratios(doc, title="Ratios of IOPS"):
     """Ratios, or why there are none, and how each of the rows was configured."""
     out = []
     for name, ratio in doc.get("ratios", {}).items():
         said = number(ratio) if ratio else "refused: in no round were both of them undisturbed"
         out.append(f"<li>{escape(name)}: {said}</li>")
     how = [f"<li>{escape(k)}: {escape(v)}</li>" for k, v in doc.get("configured", {}).items()]
-    title = "<h3>{}</h3><ul>{}</ul>"
-    parts = [title.format("Ratios of IOPS", "".join(out))] * bool(out)
-    parts += [title.format("How each was configured", "".join(how))] * bool(how)
+    form = "<h3>{}</h3><ul>{}</ul>"
+    parts = [form.format(title, "".join(out))] * bool(out)
+    parts += [form.format("How each was configured", "".join(how))] * bool(how)
     return "".join(parts)
+
+
+def _files_section(doc):
+    """Servers of files, with the load generator that plays the guest."""
+    head = ["server", "operation", "depth", "a second", "CPU ns", "context switches"]
+    head += ["instructions"]
+    out = [
+        "<h2>Files, the host side alone</h2><p>A load generator on the host plays the guest: "
+        "each server has one core for all of its threads, and the same directory. A busy poller "
+        "of ours always takes its whole core. Instructions are those of that core.</p>"
+    ]
+    for fs in dict.fromkeys(row["fs"] for row in doc["rows"]):
+        body = [
+            [
+                row["path"],
+                row["op"],
+                row["depth"],
+                f"{row['ops_per_s']:,.0f}",
+                f"{row['cpu_ns_per_op']:,.0f}",
+                number(row["csw_per_op"]),
+                number(row.get("insns")),
+            ]
+            for row in doc["rows"]
+            if row["fs"] == fs
+        ]
+        out.append(f"<h3>{escape(fs)}</h3>{_table(head, body)}")
+    return "".join(out) + _ratios(doc, "vhost_fs by the best virtiofsd, operations a second")
 
 
 def _insns_section(doc):
@@ -326,9 +353,9 @@ def _polling_section(doc):
     )
 
 
-def render(guest=None, host=None, modes=None, polling=None, insns=None):
+def render(guest=None, host=None, modes=None, polling=None, insns=None, files=None):
     """The page; a part that was not measured is left out."""
-    docs = [d for d in (guest, host, modes, polling, insns) if d]
+    docs = [d for d in (guest, host, modes, polling, insns, files) if d]
     machine = docs[0].get("machine", {}) if docs else {}
     facts = ", ".join(
         f"{k.replace('_', ' ')} {v}"
@@ -350,6 +377,7 @@ def render(guest=None, host=None, modes=None, polling=None, insns=None):
         (polling, _polling_section),
         (modes, _modes_section),
         (host, _host_section),
+        (files, _files_section),
         (insns, _insns_section),
     )
     for doc, section in sections:

@@ -8,7 +8,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
-from pvbench import counting, files, insns, insnstable  # noqa: E402
+from pvbench import counting, files, insns, insnstable, page  # noqa: E402
 
 KALLSYMS = """
 ffffffff81000100 T do_idle
@@ -122,6 +122,16 @@ class Counted(unittest.TestCase):
         ]
         found = list(insnstable.peer_ratios(rows))
         self.assertEqual(found, [("read", 1, 4000, 12000, "virtiofsd, pool 0", 3)])
+
+
+class Page(unittest.TestCase):
+    def test_a_file_system_has_a_table_and_a_refused_ratio_says_so(self):
+        row = {"depth": 1, "op": "read", "fs": "ext4", "cpu_ns_per_op": 1, "csw_per_op": 2}
+        rows = [{**r, **row} for r in round_of(60, 10).values()]
+        doc = {"machine": {}, "rows": rows, "ratios": {"read on ext4, depth 1": None}}
+        text = page.render(files=doc)
+        self.assertIn("<h3>ext4</h3>", text)
+        self.assertIn("read on ext4, depth 1: refused", text)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,6 @@ class HostSide(unittest.TestCase):
         only = [{hostside.DAEMON: {"iops": 5}}]
         self.assertEqual(hostside.ratios_of(only, 1), {})
 
-
     def test_a_load_that_takes_too_long_is_a_failure_of_that_load(self):
         with self.assertRaisesRegex(RuntimeError, "sleep took more than 0 s"):
             hostside.output_of(["sleep", 9], 0.1)
