@@ -19,6 +19,8 @@ CORE = hostside.CORE
 SAMPLE_IOS, SAMPLE_LONG, SKIPPED, SAMPLES = 16, 4, 10, 41
 # Seconds: for a load to start, and for the samples at most.
 SETTLE, LIMIT = 3, 60
+# fsload has no more requests in flight.
+FILE_DEPTH = 32
 FILE_OPS = {
     "read": "pread64",
     "write": "pwrite64",
@@ -59,7 +61,7 @@ class Block:
 
 
 class File:
-    """One operation on a file of tmpfs, by requests (`ring`) or system calls (`host`)."""
+    """One operation on a file of tmpfs by requests, DEPTH at a time, or by the system calls."""
 
     def __init__(self, op, host, depth=1):
         self.op, self.host, self.depth = op, host, depth
@@ -152,7 +154,10 @@ def middle(rows):
 
 def loads_of(backends, depths, ops):
     loads = [Block(backend, depth) for backend in backends for depth in depths]
-    return loads + [File(op, host) for op in ops for host in (False, True)]
+    for op in ops:
+        loads += [File(op, False, depth) for depth in depths if depth <= FILE_DEPTH]
+        loads.append(File(op, True))
+    return loads
 
 
 def row_of(load, runs, window):

@@ -78,13 +78,13 @@ def kept(doc, old):
 
 
 def ratios(rows):
-    """(operation, ours, the system call's, ratio) of each that has both."""
-    counts = {row["path"]: row["insns"] for row in rows if row["depth"] == 1}
-    for path, ours in counts.items():
-        op = path.removeprefix("ring/vhost_fs ")
-        call = counts.get(f"host {op}")
-        if op != path and call:
-            yield op, ours, call, ours / call
+    """(operation, depth, ours, the system call's, ratio) of each that has both."""
+    calls = {row["path"]: row["insns"] for row in rows if row["path"].startswith("host ")}
+    for row in rows:
+        op = row["path"].removeprefix("ring/vhost_fs ")
+        call = calls.get(f"host {op}")
+        if op != row["path"] and call:
+            yield op, row["depth"], row["insns"], call, row["insns"] / call
 
 
 def guest_ratios(rows):
@@ -184,9 +184,10 @@ def render(doc, kept_doc):
     """The rows, and the dearest functions of each of ours."""
     what = "the serving core for each 4 KiB random read, and for each operation on a file"
     out = _head(doc, kept_doc, what)
-    for op, ours, call, ratio in ratios(doc["rows"]):
+    for op, depth, ours, call, ratio in ratios(doc["rows"]):
         out.append(
-            f"{op}: {ours:,.1f} by vhost_fs, {call:,.1f} by the system call: {ratio:.2f} times"
+            f"{op}, depth {depth}: {ours:,.1f} by vhost_fs, {call:,.1f} by the system call: "
+            f"{ratio:.2f} times"
         )
     out.append("")
     for row in doc["rows"]:

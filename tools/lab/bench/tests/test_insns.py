@@ -159,6 +159,15 @@ class Begins(unittest.TestCase):
         self.assertEqual(self.windows, [(16, 10, 41)])
 
 
+class Loads(unittest.TestCase):
+    def test_requests_are_counted_at_each_depth_that_fsload_has_and_calls_once(self):
+        loads = counting.loads_of([], [1, 32, 128], ["read"])
+        rows = [(load.path, load.depth) for load in loads]
+        ring = "ring/vhost_fs read"
+        self.assertEqual(rows, [(ring, 1), (ring, 32), ("host read", 1)])
+        self.assertEqual(loads[1].command(9)[1:], ["read", "tmpfs", 9, "--depth", 32, "--burst"])
+
+
 class Middle(unittest.TestCase):
     def test_the_median_of_the_windows_and_their_spread(self):
         row = counting.middle([{"insns": 110}, {"insns": 90}, {"insns": 100}])
@@ -250,7 +259,10 @@ class Kept(unittest.TestCase):
 
     def test_a_request_is_compared_with_its_system_call(self):
         rows = doc_of(300, "ring/vhost_fs read")["rows"] + doc_of(200, "host read")["rows"]
-        self.assertEqual(list(insnstable.ratios(rows)), [("read", 300, 200, 1.5)])
+        rows += [{"path": "ring/vhost_fs read", "depth": 32, "insns": 250}]
+        rows += doc_of(9, "ring/vhost_fs lookup")["rows"]
+        found = [("read", 1, 300, 200, 1.5), ("read", 32, 250, 200, 1.25)]
+        self.assertEqual(list(insnstable.ratios(rows)), found)
 
 
 if __name__ == "__main__":
