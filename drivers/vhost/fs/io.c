@@ -7,6 +7,7 @@
  * carries out other requests, or a worker does: see vhfs_is_hot().
  */
 #include <linux/blkdev.h>
+#include <linux/cacheflush.h>
 #include <linux/fsnotify.h>
 #include <linux/mount.h>
 #include <linux/pagemap.h>
@@ -35,18 +36,16 @@ static bool vhfs_read_iter(const struct vhfs_req *req,
 }
 
 /*
- * An access time that has to be written down may wait for a journal.  Relatime,
- * the default, writes one a day at most, and after changes.
+ * Does touch_atime() change the access time?  Relatime, the default, has it changed once a day at
+ * most, and after changes of the file.
  */
-static bool vhfs_atime_waits(const struct file *file)
+static bool vhfs_atime_is_due(const struct file *file)
 {
 	struct inode *inode = file_inode(file);
 	const struct vfsmount *mnt = file->f_path.mnt;
 	struct timespec64 atime, mtime, ctime;
 
 	if (IS_NOATIME(inode) || mnt->mnt_flags & MNT_NOATIME || file->f_flags & O_NOATIME)
-		return false;
-	if (!inode->i_op->update_time && !inode->i_sb->s_op->dirty_inode)
 		return false;
 	if (!(mnt->mnt_flags & MNT_RELATIME))
 		return true;
@@ -58,66 +57,112 @@ static bool vhfs_atime_waits(const struct file *file)
 	       ktime_get_real_seconds() - atime.tv_sec >= DAY;
 }
 
-/* tmpfs knows no NOWAIT.  It sleeps for pages that are swapped out. */
-static bool vhfs_is_resident(struct file *file, loff_t pos, size_t len)
+/* An access time that has to be written down may wait for a journal. */
+static bool vhfs_atime_waits(const struct file *file)
 {
-	struct address_space *mapping = file->f_mapping;
-	pgoff_t index = pos >> PAGE_SHIFT;
-	pgoff_t last;
-	struct folio *folio;
-	loff_t end = min_t(loff_t, pos + len, i_size_read(mapping->host));
+	struct inode *inode = file_inode(file);
 
-	if (!shmem_mapping(mapping))
+	if (!inode->i_op->update_time && !inode->i_sb->s_op->dirty_inode)
 		return false;
-	if (end <= pos)
-		return true;
-	last = (end - 1) >> PAGE_SHIFT;
-	while (index <= last) {
-		folio = __filemap_get_folio(mapping, index, 0, 0);
-		if (IS_ERR(folio))
-			return false;
-		if (!folio_test_uptodate(folio) || folio_test_locked(folio)) {
-			folio_put(folio);
-			return false;
-		}
-		index = folio_next_index(folio);
-		folio_put(folio);
-	}
-	return true;
+	return vhfs_atime_is_due(file);
 }
 
-/* Returns IOCB_* to read with, or -1: the poller may not. */
-static int vhfs_quick_flags(struct file *file, const struct fuse_read_in *arg,
-			    size_t len)
+static bool vhfs_may_read_in_round(const struct file *file, size_t len)
 {
 	if (!S_ISREG(file_inode(file)->i_mode) || len > VHFS_HOT_COPY)
-		return -1;
-	/* A direct read waits for the disk, where there is one. */
-	if (arg->flags & O_DIRECT && !shmem_mapping(file->f_mapping))
-		return -1;
+		return false;
 	/* A fanotify listener is asked first, and may take its time; so may an atime update. */
-	if (FMODE_FSNOTIFY_PERM(file->f_mode) || vhfs_atime_waits(file))
-		return -1;
-	if (file->f_mode & FMODE_NOWAIT)
-		return IOCB_NOWAIT | IOCB_NOIO;
-	return vhfs_is_resident(file, arg->offset, len) ? 0 : -1;
+	return !FMODE_FSNOTIFY_PERM(file->f_mode) && !vhfs_atime_waits(file);
 }
 
-static int vhfs_read_quick(struct vhfs_req *req, struct file *file,
-			   struct iov_iter *iter)
+/* Of a page of tmpfs.  Returns 0 at the end of the file, and -EAGAIN where tmpfs might sleep. */
+static ssize_t vhfs_copy_page(const struct inode *inode, struct folio *folio, loff_t pos,
+			      struct iov_iter *iter)
+{
+	struct page *page = folio_file_page(folio, pos >> PAGE_SHIFT);
+	size_t offset = offset_in_page(pos), len;
+	loff_t size;
+
+	if (!folio_test_uptodate(folio) || folio_test_locked(folio) || PageHWPoison(page))
+		return -EAGAIN;
+	/* After the page was found, because a truncation changes the size first. */
+	size = i_size_read(inode);
+	if (pos >= size)
+		return 0;
+	len = min_t(loff_t, size - pos, min(PAGE_SIZE - offset, iov_iter_count(iter)));
+	if (mapping_writably_mapped(inode->i_mapping))
+		flush_dcache_page(page);
+	if (!offset)
+		folio_mark_accessed(folio);
+	return copy_page_to_iter(page, offset, len, iter) == len ? len : -EAGAIN;
+}
+
+static ssize_t vhfs_copy_cached(const struct inode *inode, loff_t pos, struct iov_iter *iter)
+{
+	struct folio *folio = filemap_get_folio(inode->i_mapping, pos >> PAGE_SHIFT);
+	ssize_t r;
+
+	/* There is no page, or it is swapped out. */
+	if (IS_ERR(folio))
+		return pos < i_size_read(inode) ? -EAGAIN : 0;
+	r = vhfs_copy_page(inode, folio, pos, iter);
+	folio_put(folio);
+	return r;
+}
+
+/*
+ * tmpfs knows no NOWAIT.  Its read_iter() locks each page, and sleeps for those that are swapped
+ * out.  So the poller copies from the page cache itself, and asks and tells what
+ * vfs_iocb_iter_read() and shmem_file_read_iter() do.
+ */
+static ssize_t vhfs_read_shmem(struct file *file, loff_t pos, struct iov_iter *iter)
+{
+	const struct inode *inode = file->f_mapping->host;
+	ssize_t done = 0, r;
+
+	if (!(file->f_mode & FMODE_READ))
+		return -EBADF;
+	r = rw_verify_area(READ, file, &pos, iov_iter_count(iter));
+	if (r)
+		return r;
+	do {
+		r = vhfs_copy_cached(inode, pos + done, iter);
+		if (r < 0)
+			return r;
+		done += r;
+	} while (r && iov_iter_count(iter));
+	if (vhfs_atime_is_due(file))
+		file_accessed(file);
+	fsnotify_access(file);
+	return done;
+}
+
+/* Returns -EAGAIN, or another error, if the poller's round cannot read what is asked for. */
+static ssize_t vhfs_read_cached(struct file *file, const struct fuse_read_in *arg,
+				struct iov_iter *iter)
+{
+	struct kiocb iocb;
+
+	if (shmem_mapping(file->f_mapping))
+		return vhfs_read_shmem(file, arg->offset, iter);
+	/* A direct read waits for the disk. */
+	if (arg->flags & O_DIRECT || !(file->f_mode & FMODE_NOWAIT))
+		return -EAGAIN;
+	init_sync_kiocb(&iocb, file);
+	iocb.ki_flags |= IOCB_NOWAIT | IOCB_NOIO;
+	iocb.ki_pos = arg->offset;
+	return vfs_iocb_iter_read(file, &iocb, iter);
+}
+
+static int vhfs_read_in_round(struct vhfs_req *req, struct file *file, struct iov_iter *iter)
 {
 	const struct fuse_read_in *arg = vhfs_args(req, struct fuse_read_in);
 	size_t len = iov_iter_count(iter);
-	struct kiocb iocb;
 	ssize_t r;
-	int flags = vhfs_quick_flags(file, arg, len);
 
-	if (flags < 0)
+	if (!len || !vhfs_may_read_in_round(file, len))
 		return VHFS_PUNT;
-	init_sync_kiocb(&iocb, file);
-	iocb.ki_flags |= flags;
-	iocb.ki_pos = arg->offset;
-	r = vfs_iocb_iter_read(file, &iocb, iter);
+	r = vhfs_read_cached(file, arg, iter);
 	if (r < 0)
 		return VHFS_PUNT;
 	/* Less than asked for is right at the end of the file only. */
@@ -276,7 +321,7 @@ int vhfs_read(struct vhfs_req *req)
 	if (req->may_sleep)
 		r = vhfs_read_slow(req, handle, &iter);
 	else
-		r = vhfs_read_quick(req, handle->file, &iter);
+		r = vhfs_read_in_round(req, handle->file, &iter);
 	if (r != VHFS_PARKED)
 		vhfs_handle_put(handle, req->may_sleep && !req->hot);
 	return r;
