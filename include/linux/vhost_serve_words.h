@@ -30,6 +30,16 @@ static inline bool vserve_is_words(const void __user *ptr, size_t len)
 	return len <= VSERVE_WORDS_MAX && IS_ALIGNED((unsigned long)ptr | len, sizeof(long));
 }
 
+/* The next @len bytes of a chain, not 0, if they are in one buffer. */
+static inline void __user *vserve_buffer_of(const struct iov_iter *iter, size_t len)
+{
+	const struct iovec *iov = iter_iov(iter);
+
+	if (iov_iter_count(iter) < len || iov->iov_len - iter->iov_offset < len)
+		return NULL;
+	return iov->iov_base + iter->iov_offset;
+}
+
 /**
  * vserve_words_of - the next bytes of a chain, if they can be copied as words
  * @iter: ITER_IOVEC
@@ -39,13 +49,23 @@ static inline bool vserve_is_words(const void __user *ptr, size_t len)
  */
 static inline void __user *vserve_words_of(const struct iov_iter *iter, size_t len)
 {
-	const struct iovec *iov = iter_iov(iter);
-	void __user *at;
+	void __user *at = vserve_buffer_of(iter, len);
 
-	if (iov_iter_count(iter) < len || iov->iov_len - iter->iov_offset < len)
-		return NULL;
-	at = iov->iov_base + iter->iov_offset;
 	return vserve_is_words(at, len) ? at : NULL;
+}
+
+/**
+ * vserve_bytes_of - the next bytes of a chain, if they are words and a part of one
+ * @iter: ITER_IOVEC
+ * @len: not 0
+ *
+ * Return: where they are, or NULL if they are not in one buffer.
+ */
+static inline void __user *vserve_bytes_of(const struct iov_iter *iter, size_t len)
+{
+	void __user *at = vserve_buffer_of(iter, len);
+
+	return vserve_is_words(at, round_down(len, sizeof(long))) ? at : NULL;
 }
 
 /**
@@ -93,6 +113,37 @@ static inline bool vserve_get_words(void *to, const void __user *from, size_t le
 	}
 	if (len)
 		unsafe_get_user(*word, at, fault);
+	user_read_access_end();
+	return true;
+fault:
+	user_read_access_end();
+	return false;
+}
+
+/**
+ * vserve_get_bytes - copy words and a part of one from the owner's memory
+ * @to: room for @len bytes, aligned
+ * @from: from vserve_bytes_of() with @len
+ * @len: not 0
+ *
+ * For names.
+ *
+ * Return: false if one of them cannot be read; those before it are in @to then.
+ */
+static inline bool vserve_get_bytes(void *to, const void __user *from, size_t len)
+{
+	const void __user *at = from;
+
+	if (should_fail_usercopy())
+		return false;
+	if (can_do_masked_user_access())
+		at = masked_user_access_begin(at);
+	else if (!user_read_access_begin(at, len))
+		return false;
+	for (; len >= sizeof(long); len -= sizeof(long), to += sizeof(long), at += sizeof(long))
+		unsafe_get_user(*(long *)to, (const long __user *)at, fault);
+	for (; len; len--, to++, at++)
+		unsafe_get_user(*(u8 *)to, (const u8 __user *)at, fault);
 	user_read_access_end();
 	return true;
 fault:

@@ -25,19 +25,37 @@ static bool vhfs_fetch_words(struct vhfs_req *req, void *to, size_t len)
 	return true;
 }
 
+/* Most names, and what follows them, are in one buffer, and short. */
+static bool vhfs_fetch_bytes(struct vhfs_req *req, void *to, size_t len)
+{
+	const void __user *from = vserve_bytes_of(&req->src, len);
+
+	if (!from || !vserve_get_bytes(to, from, len))
+		return false;
+	vserve_words_done(&req->src, len);
+	return true;
+}
+
 /*
  * Without page faults, in the poller, a copy that falls short says nothing: the
  * worker will see.
  */
+static int vhfs_fetch_any(struct vhfs_req *req, void *to, size_t len)
+{
+	if (copy_from_iter(to, len, &req->src) == len)
+		return 0;
+	return req->may_sleep ? -EFAULT : VHFS_PUNT;
+}
+
 static int vhfs_fetch(struct vhfs_req *req, void *to, size_t len)
 {
 	if (iov_iter_count(&req->src) < len)
 		return -EINVAL;
 	if (!len)
 		return 0;
-	if (vhfs_fetch_words(req, to, len) || copy_from_iter(to, len, &req->src) == len)
+	if (vhfs_fetch_words(req, to, len))
 		return 0;
-	return req->may_sleep ? -EFAULT : VHFS_PUNT;
+	return vhfs_fetch_any(req, to, len);
 }
 
 static int vhfs_get_header(struct vhfs_req *req)
@@ -112,10 +130,9 @@ static int vhfs_check_string(enum vhfs_name kind, const char *name, size_t len)
 	}
 }
 
-/* @rest bytes of @buf are strings, each with its end, then the tail. */
-static int vhfs_split_strings(struct vhfs_req *req, size_t rest)
+/* @rest bytes at @at are strings, each with its end, then the tail. */
+static int vhfs_split_strings(struct vhfs_req *req, const char *at, size_t rest)
 {
-	const char *at = req->buf;
 	unsigned int i;
 	int r;
 
@@ -143,9 +160,31 @@ static int vhfs_split_strings(struct vhfs_req *req, size_t rest)
 	return 0;
 }
 
-static int vhfs_get_rest(struct vhfs_req *req, size_t rest)
+/* Most names fit behind the fixed arguments, so nothing is allocated for them. */
+static char *vhfs_room_for_rest(struct vhfs_req *req, size_t size)
 {
 	const struct vserve_vring *vring = req->ring;
+	size_t used = round_up(req->op->in, sizeof(u64));
+
+	if (size <= sizeof(req->fixed) - used)
+		return (char *)req->fixed + used;
+	req->buf = req->may_sleep ? kvmalloc(size, GFP_KERNEL_ACCOUNT) :
+				    vserve_alloc_quick(vring->dev, size);
+	return req->buf;
+}
+
+static int vhfs_fetch_rest(struct vhfs_req *req, char *to, size_t len)
+{
+	if (iov_iter_count(&req->src) < len)
+		return -EINVAL;
+	if (!len || vhfs_fetch_bytes(req, to, len))
+		return 0;
+	return vhfs_fetch_any(req, to, len);
+}
+
+static int vhfs_get_rest(struct vhfs_req *req, size_t rest)
+{
+	char *to;
 	int r;
 
 	if (rest > MAX_REST)
@@ -155,15 +194,14 @@ static int vhfs_get_rest(struct vhfs_req *req, size_t rest)
 	/* Too much for the poller to copy, or to allocate. */
 	if (!req->may_sleep && rest >= PAGE_SIZE)
 		return VHFS_PUNT;
-	req->buf = req->may_sleep ? kvmalloc(rest + 1, GFP_KERNEL_ACCOUNT) :
-				    vserve_alloc_quick(vring->dev, rest + 1);
-	if (!req->buf)
+	to = vhfs_room_for_rest(req, rest + 1);
+	if (!to)
 		return req->may_sleep ? -ENOMEM : VHFS_PUNT;
-	r = vhfs_fetch(req, req->buf, rest);
+	r = vhfs_fetch_rest(req, to, rest);
 	if (r)
 		return r;
-	req->buf[rest] = 0;
-	return vhfs_split_strings(req, rest);
+	to[rest] = 0;
+	return vhfs_split_strings(req, to, rest);
 }
 
 /* One supplementary group is all that a guest sends (FUSE_CREATE_SUPP_GROUP). */
