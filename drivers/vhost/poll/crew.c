@@ -468,6 +468,7 @@ static void crew_take_over(struct poller_hand *hand)
 	WRITE_ONCE(p->hand, hand);
 	WRITE_ONCE(p->task, current);
 	p->clock = ktime_get_ns();
+	p->round_ns = 0;
 	if (!before)
 		return;
 	p->before = NULL;

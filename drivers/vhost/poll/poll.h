@@ -119,6 +119,7 @@ struct vhost_poll_counters {
  * @nr_sources: how many; others may read it
  * @mm: in use by the thread, with a reference of its own
  * @clock: when the last round ended
+ * @round_ns: @clock, if only looks that found nothing took time since then; otherwise 0
  * @policy: what it learned
  * @count: what it did
  * @sleep_seq: guards @sleep_ns and @sleep_since against torn reads
@@ -162,6 +163,7 @@ struct vhost_poller {
 	unsigned int ticks;
 	struct hrtimer watch;
 	u64 clock;
+	u64 round_ns;
 	struct vhost_poll_policy policy;
 	struct vhost_poll_counters count;
 	seqcount_t sleep_seq;

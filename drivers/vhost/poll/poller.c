@@ -93,6 +93,7 @@ static bool poller_switch_mm(struct vhost_poller *p,
 	if (src->state & SOURCE_GONE)
 		return false;
 	poller_drop_mm(p);
+	p->round_ns = 0;
 	if (!src->mm)
 		return true;
 	/* Nobody can bring back an mm without users: no need to ask again. */
@@ -126,10 +127,15 @@ static bool poller_round(struct vhost_poller *p, unsigned int *work)
 	list_for_each_entry(src, &p->sources, node) {
 		if (!poller_enter(p, src))
 			continue;
-		n = src->ops->poll(src, vhost_source_budget(src));
-		if (n > 0)
+		n = src->ops->poll(src, vhost_source_budget(src), p->round_ns);
+		if (n > 0) {
 			*work += n;
-		if (src->waiting && !vhost_crew_run(p, src, work))
+			p->round_ns = 0;
+		}
+		if (!src->waiting)
+			continue;
+		p->round_ns = 0;
+		if (!vhost_crew_run(p, src, work))
 			return false;
 	}
 	return true;
@@ -248,6 +254,7 @@ static void poller_sleep(struct vhost_poller *p, u32 mode, u64 until,
 	u64 start = p->clock;
 	bool timed;
 
+	p->round_ns = 0;
 	WRITE_ONCE(p->asleep, 1);
 	/* Pairs with the barrier in vhost_poller_kick(). */
 	smp_mb();
@@ -315,6 +322,7 @@ static void poller_account(struct vhost_poller *p, unsigned int work)
 	u64 spent = now - p->clock;
 
 	p->clock = now;
+	p->round_ns = now;
 	WRITE_ONCE(c->rounds, c->rounds + 1);
 	if (!work) {
 		WRITE_ONCE(c->poll_ns, c->poll_ns + spent);
@@ -358,6 +366,7 @@ static void poller_serve_request(struct vhost_poller *p)
 	/* Pairs with the release in poller_ask(). */
 	struct vhost_poll_request *req = smp_load_acquire(&p->request);
 
+	p->round_ns = 0;
 	if (req->attach)
 		poller_add(p, req->src);
 	else
@@ -386,6 +395,7 @@ static bool poller_freeze(struct vhost_poller *p)
 	u64 limit = ktime_get_ns() + FREEZE_LIMIT_NS;
 	unsigned int work = 0;
 
+	p->round_ns = 0;
 	while (freezing(current) && poller_has_inflight(p) && ktime_get_ns() < limit) {
 		if (!poller_round(p, &work))
 			return false;
@@ -395,6 +405,14 @@ static bool poller_freeze(struct vhost_poller *p)
 	try_to_freeze();
 	p->clock = ktime_get_ns();
 	return true;
+}
+
+/* To the other threads of this CPU, and to every flavour of RCU. */
+static void poller_give_way(struct vhost_poller *p)
+{
+	rcu_tasks_qs(current, false);
+	if (cond_resched())
+		p->round_ns = 0;
 }
 
 /* Until the poller ends or the role is lost. */
@@ -415,8 +433,7 @@ static void poller_poll(struct vhost_poller *p)
 			poller_worked(p);
 		else
 			poller_idle(p);
-		/* The other threads of this CPU, and every flavour of RCU. */
-		cond_resched_tasks_rcu_qs();
+		poller_give_way(p);
 	}
 	poller_drop_mm(p);
 }

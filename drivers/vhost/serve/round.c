@@ -260,7 +260,7 @@ static bool vserve_looks_idle(struct vserve_vring *vring)
 	return idle;
 }
 
-static int vserve_round_locked(struct vserve_vring *vring, int budget)
+static int vserve_round_locked(struct vserve_vring *vring, int budget, u64 now)
 {
 	int nr, taken, r;
 
@@ -275,7 +275,7 @@ static int vserve_round_locked(struct vserve_vring *vring, int budget)
 		return 0;
 	}
 
-	vring->now = ktime_get_ns();
+	vring->now = now ?: ktime_get_ns();
 	WRITE_ONCE(vring->reaper, current);
 	if (vring->nr_polled)
 		vring->ops->reap(vring);
@@ -342,7 +342,7 @@ static void vserve_faults_on(struct vserve_vring *vring, struct eventfd_ctx *err
 	vring->vq.error_ctx = error;
 }
 
-static noinline int vserve_round(struct vserve_vring *vring, int budget)
+static noinline int vserve_round(struct vserve_vring *vring, int budget, u64 now)
 {
 	struct eventfd_ctx *error;
 	int nr = 0;
@@ -351,20 +351,20 @@ static noinline int vserve_round(struct vserve_vring *vring, int budget)
 		return 0;
 	if (!vring->with_worker) {
 		error = vserve_faults_off(vring);
-		nr = vserve_round_locked(vring, budget);
+		nr = vserve_round_locked(vring, budget, now);
 		vserve_faults_on(vring, error);
 	}
 	mutex_unlock(&vring->vq.mutex);
 	return nr;
 }
 
-static int vserve_poll(struct vhost_poll_source *src, int budget)
+static int vserve_poll(struct vhost_poll_source *src, int budget, u64 now)
 {
 	struct vserve_vring *vring = vserve_to_vring(src);
 
 	if (READ_ONCE(vring->with_worker) || vserve_looks_idle(vring))
 		return 0;
-	return vserve_round(vring, budget);
+	return vserve_round(vring, budget, now);
 }
 
 /*
