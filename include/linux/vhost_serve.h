@@ -260,9 +260,9 @@ struct vserve_ops {
  * Fields that the device may set: @next, @status (by vserve_req_end() too),
  * @timed and @hold from take() on, @bytes in take().  The rest is read only to it.
  *
- * @done: on vring->done or vring->reaped
+ * @done: on vring->done, reaped or finished
  * @next: for the device: requests that go along with each other
- * @node: on vring->pending, inflight, polled or finished
+ * @node: on vring->pending, inflight or polled
  * @state: enum vserve_state
  * @status: as the device ended it; the meaning is the device's
  * @polled: the backend does not say when it is done, so reap() asks
@@ -371,6 +371,7 @@ struct vserve_calls {
  * @heads: answers on their way to the used ring.  Not on the stack, where the compiler would
  *	have to zero all of them each time (CONFIG_INIT_STACK_ALL_ZERO)
  * @reaped: completed by rounds themselves
+ * @finished: @finished_last: requests that are ready for the used ring, by req->done
  * @backlog: taken from @reaped or @done, for rounds to come: each has a budget
  * @calls: when to interrupt the guest
  * @hot: @hot_last: requests for the poller's thread to carry out, by req->next
@@ -413,7 +414,8 @@ struct vserve_vring {
 	struct list_head pending;
 	struct list_head inflight;
 	struct list_head polled;
-	struct list_head finished;
+	struct llist_node *finished;
+	struct llist_node **finished_last;
 	u64 now;
 	struct vserve_req *hot;
 	struct vserve_req **hot_last;

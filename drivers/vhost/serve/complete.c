@@ -108,8 +108,12 @@ EXPORT_SYMBOL_GPL(vserve_req_resume);
 
 static void vserve_to_finished(struct vserve_req *req)
 {
+	struct vserve_vring *vring = req->vring;
+
 	req->state = VSERVE_FINISHED;
-	list_add_tail(&req->node, &req->vring->finished);
+	req->done.next = NULL;
+	*vring->finished_last = &req->done;
+	vring->finished_last = &req->done.next;
 }
 
 /**
@@ -313,7 +317,7 @@ int vserve_complete(struct vserve_vring *vring, unsigned int budget,
 
 	lockdep_assert_held(&vring->vq.mutex);
 	vserve_some_done(vring, budget, may_sleep);
-	while (!list_empty(&vring->finished) && nr < budget) {
+	while (vring->finished && nr < budget) {
 		r = vserve_put_finished(vring, budget - nr, may_sleep);
 		if (r < 0)
 			break;

@@ -41,7 +41,7 @@ static struct vserve_vring *vring_with(struct kunit *test, u32 bytes)
 	vring->src.weight = VSERVE_WEIGHT;
 	vring->vq.num = 256;
 	INIT_LIST_HEAD(&vring->inflight);
-	INIT_LIST_HEAD(&vring->finished);
+	vring->finished_last = &vring->finished;
 	vring->reaper = current;
 	for (i = 0; i < REQS; i++) {
 		reqs[i].vring = vring;

@@ -91,7 +91,7 @@ int vserve_complete(struct vserve_vring *vring, unsigned int budget,
 static inline bool vserve_has_done(const struct vserve_vring *vring)
 {
 	return vring->backlog || !llist_empty(&vring->reaped) ||
-	       !llist_empty(&vring->done) || !list_empty(&vring->finished);
+	       !llist_empty(&vring->done) || vring->finished;
 }
 
 /* hot.c */

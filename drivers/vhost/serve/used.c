@@ -158,11 +158,27 @@ int vserve_put_used(struct vserve_vring *vring, struct vring_used_elem *heads,
 	return 0;
 }
 
-/* Frees the slot. */
-static void vserve_retire(struct vserve_req *req)
+/* The first @nr of the finished requests are answered: frees their slots. */
+static void vserve_retire(struct vserve_vring *vring, unsigned int nr)
 {
-	list_del(&req->node);
-	req->state = VSERVE_FREE;
+	struct llist_node *node = vring->finished;
+
+	for (; nr; nr--, node = node->next)
+		llist_entry(node, struct vserve_req, done)->state = VSERVE_FREE;
+	vring->finished = node;
+	if (!node)
+		vring->finished_last = &vring->finished;
+}
+
+/* Frees the slot of the request at @link, which gets no answer. */
+static void vserve_drop(struct vserve_vring *vring, struct llist_node **link)
+{
+	struct llist_node *node = *link;
+
+	llist_entry(node, struct vserve_req, done)->state = VSERVE_FREE;
+	*link = node->next;
+	if (!*link)
+		vring->finished_last = link;
 }
 
 static void vserve_count(struct vserve_req *req)
@@ -207,12 +223,14 @@ int vserve_put_finished(struct vserve_vring *vring, unsigned int budget,
 {
 	struct vring_used_elem *heads = vring->heads;
 	struct vhost_virtqueue *vq = &vring->vq;
-	unsigned int nr = 0, lost = 0, i;
-	struct vserve_req *req, *next;
+	struct llist_node **link = &vring->finished;
+	unsigned int nr = 0, lost = 0;
+	struct vserve_req *req;
 	int r = 0;
 
 	budget = min3(budget, VSERVE_USED_BATCH, vserve_used_room(vq));
-	list_for_each_entry_safe(req, next, &vring->finished, node) {
+	while (*link) {
+		req = llist_entry(*link, struct vserve_req, done);
 		if (!vserve_answer(req, may_sleep))
 			break;
 		if (!req->answered) {
@@ -222,12 +240,13 @@ int vserve_put_finished(struct vserve_vring *vring, unsigned int budget,
 			 */
 			vserve_malformed(vring, VSERVE_NO_STATUS);
 			vserve_break(vring);
-			vserve_retire(req);
+			vserve_drop(vring, link);
 			lost++;
 			continue;
 		}
 		heads[nr].id = cpu_to_vhost32(vq, req->head);
 		heads[nr].len = cpu_to_vhost32(vq, req->len);
+		link = &req->done.next;
 		if (++nr == budget)
 			break;
 	}
@@ -243,11 +262,6 @@ int vserve_put_finished(struct vserve_vring *vring, unsigned int budget,
 		vserve_break(vring);
 	}
 
-	i = 0;
-	list_for_each_entry_safe(req, next, &vring->finished, node) {
-		vserve_retire(req);
-		if (++i == nr)
-			break;
-	}
+	vserve_retire(vring, nr);
 	return nr;
 }

@@ -410,7 +410,7 @@ void vserve_vring_init(struct vserve_vring *vring, struct vserve_dev *dev,
 	INIT_LIST_HEAD(&vring->pending);
 	INIT_LIST_HEAD(&vring->inflight);
 	INIT_LIST_HEAD(&vring->polled);
-	INIT_LIST_HEAD(&vring->finished);
+	vring->finished_last = &vring->finished;
 	INIT_WORK(&vring->work, vserve_worker);
 	INIT_WORK(&vring->stop_work, vserve_drain);
 	init_waitqueue_head(&vring->drain);
