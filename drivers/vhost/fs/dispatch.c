@@ -257,22 +257,41 @@ static int vhfs_ask_for_room(struct vhfs_req *req)
  * anything, so all of them act with the export's own credentials.  The export stays until after
  * the round, so the thread takes no reference on them, as override_creds() does.
  */
-static int vhfs_run_in_round(struct vhfs_req *req)
+static int vhfs_run_with_base(struct vhfs_req *req)
 {
 	const struct cred *old;
 	int r;
 
-	if (!(req->op->flags & VHFS_OP_POLLER))
-		return VHFS_PUNT;
-	r = vhfs_check_node(req);
-	if (r)
-		return r;
 	if (req->op->flags & VHFS_OP_PLAIN)
 		return req->op->run(req);
 	old = rcu_replace_pointer(current->cred, vhfs_cred_base(req->ex->creds, false), true);
 	r = req->op->run(req);
 	rcu_assign_pointer(current->cred, old);
 	return r;
+}
+
+static int vhfs_run_in_round(struct vhfs_req *req)
+{
+	int r = vhfs_find_node(req);
+
+	if (r)
+		return r;
+	if (!(req->op->flags & VHFS_OP_POLLER))
+		return VHFS_PUNT;
+	return vhfs_check_node(req) ?: vhfs_run_with_base(req);
+}
+
+/* READ needs its node only if it is not carried out here: vhfs_is_hot() looks at it. */
+static int vhfs_run_read_in_round(struct vhfs_req *req)
+{
+	int r;
+
+	req->handle = vhfs_handle_get_known(req, vhfs_args(req, struct fuse_read_in)->fh);
+	if (!req->handle)
+		return vhfs_run_in_round(req);
+	r = vhfs_run_with_base(req);
+	req->handle = NULL;
+	return r == VHFS_PUNT ? vhfs_find_node(req) ?: r : r;
 }
 
 /**
@@ -284,12 +303,14 @@ static int vhfs_run_in_round(struct vhfs_req *req)
  */
 int vhfs_run(struct vhfs_req *req)
 {
-	int r = vhfs_find_node(req);
+	int r;
 
+	if (!req->may_sleep)
+		return req->in.opcode == FUSE_READ ? vhfs_run_read_in_round(req) :
+						     vhfs_run_in_round(req);
+	r = vhfs_find_node(req);
 	if (r)
 		return r;
-	if (!req->may_sleep)
-		return vhfs_run_in_round(req);
 	if (req->op->flags & VHFS_OP_CHANGES && vhfs_read_only(req->ex))
 		return -EROFS;
 	r = vhfs_check_node(req);

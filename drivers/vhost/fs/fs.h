@@ -31,7 +31,8 @@
  * - node->lock: a node's counts, and its dentry or file handle
  *
  * Lifetime.  An export outlives its requests, because vrings are stopped before
- * it goes.  A request holds its node (and handle) from vhfs_run() until its end;
+ * it goes.  A request holds its node (and handle) from vhfs_run() until its end, but for
+ * a READ in the poller's round: its handle holds the node, see vhfs_handle_get_known();
  * a FORGET or RELEASE in between takes the id away, not the object.  In the
  * poller nothing is let go of that may be the last reference: vhfs_node_put() and
  * vhfs_handle_put() leave that to the export's reaper.
@@ -157,6 +158,7 @@ struct vhfs_direct {
  * @no_room: with VHFS_OP_ROOM: no more nodes may be live
  * @threadless: direct I/O that no thread waits for
  * @node: of in.nodeid; NULL with VHFS_OP_CLOSES if the guest has forgotten it
+ * @handle: in the place of @node, while the poller's round carries out READ
  * @reply: @reply_len: the fixed reply, or part of it
  * @body: @body_len: what follows it, allocated with kvmalloc()
  * @data_len: what was put into @dst directly, behind the header
@@ -188,6 +190,7 @@ struct vhfs_req {
 	u32 group;
 	u32 session;
 	struct vhfs_node *node;
+	struct vhfs_handle *handle;
 	u64 reply[38];
 	u32 reply_len;
 	u32 body_len;
@@ -546,6 +549,7 @@ struct vhfs_node *vhfs_node_get(struct vhfs_export *ex, u64 id);
 void vhfs_node_put(struct vhfs_node *node, bool may_sleep);
 int vhfs_node_use(struct vhfs_req *req, struct vhfs_node *node);
 bool vhfs_is_deep(const struct vhfs_node *node);
+bool vhfs_node_is_beneath(const struct vhfs_node *node);
 int vhfs_node_check(const struct vhfs_req *req, struct vhfs_node *node);
 struct vhfs_node *vhfs_node_opened(struct vhfs_export *ex, u64 id, struct dentry *dentry);
 bool vhfs_node_hold(struct vhfs_node *node);
@@ -663,6 +667,7 @@ int vhfs_handle_set(struct vhfs_req *req, struct vhfs_handle *handle,
 		    struct file *file);
 void vhfs_handle_drop(struct vhfs_handle *handle);
 struct vhfs_handle *vhfs_handle_get(struct vhfs_req *req, u64 id);
+struct vhfs_handle *vhfs_handle_get_known(const struct vhfs_req *req, u64 id);
 void vhfs_handle_put(struct vhfs_handle *handle, bool may_sleep);
 int vhfs_handle_close(struct vhfs_req *req, u64 id);
 void vhfs_handles_clear(struct vhfs_export *ex);

@@ -200,6 +200,32 @@ struct vhfs_handle *vhfs_handle_get(struct vhfs_req *req, u64 id)
 	return ERR_PTR(-EBADF);
 }
 
+/**
+ * vhfs_handle_get_known - the open file a request in the poller's round means, without its node
+ * @req: that names a node, too
+ * @id: from the guest
+ *
+ * An open file holds its node, so the node need not be looked up, nor held.  Another request may
+ * give the node another dentry then (vhfs_better_name()), so the node's dentry is left alone.
+ *
+ * Returns NULL if that does not say whether the guest may: vhfs_handle_get() has to be asked.
+ */
+struct vhfs_handle *vhfs_handle_get_known(const struct vhfs_req *req, u64 id)
+{
+	struct vhfs_handle *handle = vhfs_handle_find(req->ex, id);
+	const struct vhfs_node *node;
+
+	if (!handle)
+		return NULL;
+	node = handle->node;
+	if (node && node->id == req->in.nodeid && READ_ONCE(node->lookups) &&
+	    READ_ONCE(node->inode) == file_inode(handle->file) &&
+	    handle->file->f_path.mnt == node->mount->mnt && vhfs_node_is_beneath(node))
+		return handle;
+	vhfs_handle_put(handle, false);
+	return NULL;
+}
+
 /* It may be the end of an unlinked file. */
 static bool vhfs_close_is_long(const struct vhfs_req *req, const struct vhfs_handle *handle)
 {

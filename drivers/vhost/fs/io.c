@@ -313,9 +313,11 @@ int vhfs_read(struct vhfs_req *req)
 	struct iov_iter iter;
 	int r;
 
-	if (!vhfs_read_iter(req, arg, &iter))
+	if (!vhfs_read_iter(req, arg, &iter)) {
+		vhfs_handle_put(req->handle, false);
 		return -EINVAL;
-	handle = vhfs_handle_get(req, arg->fh);
+	}
+	handle = req->handle ?: vhfs_handle_get(req, arg->fh);
 	if (IS_ERR(handle))
 		return PTR_ERR(handle);
 	if (req->may_sleep)

@@ -172,6 +172,18 @@ static int vhfs_node_climb(const struct vhfs_req *req, struct vhfs_node *node, u
 }
 
 /**
+ * vhfs_node_is_beneath - was a node beneath the root of the export, and nothing moved since?
+ * @node: it stays while this runs, and its dentry may change
+ *
+ * Returns false if vhfs_node_check() has to look.
+ */
+bool vhfs_node_is_beneath(const struct vhfs_node *node)
+{
+	return READ_ONCE(node->seq) == read_seqbegin(&rename_lock) &&
+	       vhfs_mount_is_reached(node->mount);
+}
+
+/**
  * vhfs_node_check - is a node beneath the root of the export?
  * @req: that names it, and has done nothing yet
  * @node: held
@@ -244,6 +256,8 @@ void vhfs_node_closed(struct vhfs_node *node)
 		return;
 	spin_lock(&node->lock);
 	node->opens--;
+	/* Reads by the open file did not say so. */
+	vhfs_node_used(node);
 	spin_unlock(&node->lock);
 	/* It may be the one that the swapper has looked for. */
 	if (vhfs_in_vain(node->ex))
