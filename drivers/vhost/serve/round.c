@@ -114,7 +114,8 @@ static int vserve_take_some(struct vserve_vring *vring, unsigned int budget,
 	int err = 0;
 
 	/* Arming the vring turns them on. */
-	vhost_disable_notify(vring->vq.dev, &vring->vq);
+	if (!(vring->vq.used_flags & VRING_USED_F_NO_NOTIFY))
+		vhost_disable_notify(vring->vq.dev, &vring->vq);
 	vring->round_descs = 0;
 	vring->to_come = budget;
 	while (nr < budget && bytes < bytes_max &&
@@ -207,7 +208,7 @@ static u64 vserve_oldest_ns(struct vserve_vring *vring)
 void vserve_publish(struct vserve_vring *vring)
 {
 	vring->src.inflight = vring->nr_inflight;
-	vring->src.oldest_ns = vserve_oldest_ns(vring);
+	vring->src.oldest_ns = vring->nr_inflight ? vserve_oldest_ns(vring) : 0;
 	vring->src.polled = vring->nr_polled != 0;
 	/* The block layer does not tell when a tag of another user is free. */
 	vring->src.retry_ns = 0;
@@ -228,7 +229,7 @@ static void vserve_round_signal(struct vserve_vring *vring, int nr)
 }
 
 /* Is there nothing for a round to do, except for new chains? */
-static bool vserve_is_idle(const struct vserve_vring *vring)
+static __always_inline bool vserve_is_idle(const struct vserve_vring *vring)
 {
 	return !vring->nr_polled && !vserve_has_done(vring) && list_empty(&vring->pending) &&
 	       !(vring->calls.due && vring->vq.call_ctx.ctx);
@@ -253,9 +254,9 @@ static bool vserve_looks_idle(struct vserve_vring *vring)
 
 	pagefault_disable();
 	/* Stale values are harmless: they cost a round, or the next round finds the work. */
-	idle = data_race(vring->running && !vring->broken && !vring->nr_polled &&
-			 vserve_avail_unchanged(vq) && !vring->calls.asked_ns &&
-			 vserve_is_idle(vring) && vserve_is_published(vring));
+	idle = data_race(vring->running && !vring->broken && vserve_avail_unchanged(vq) &&
+			 !vring->calls.asked_ns && vserve_is_idle(vring) &&
+			 vserve_is_published(vring));
 	pagefault_enable();
 	return idle;
 }
@@ -268,8 +269,8 @@ static int vserve_round_locked(struct vserve_vring *vring, int budget, u64 now)
 		vserve_measure_guest(vring);
 
 	/* A broken ring is not even looked at: each look would report it. */
-	if (vserve_is_idle(vring) &&
-	    (!vring->running || vring->broken || vserve_avail_empty(vring))) {
+	if ((!vring->running || vring->broken || vserve_avail_empty(vring)) &&
+	    vserve_is_idle(vring)) {
 		if (!vserve_is_published(vring))
 			vserve_publish(vring);
 		return 0;
