@@ -412,7 +412,7 @@ int vhfs_wire_error(int error)
 void vhfs_fill_header(const struct vhfs_req *req, struct fuse_out_header *oh)
 {
 	oh->unique = req->in.unique;
-	oh->error = vhfs_wire_error(req->error);
+	oh->error = likely(!req->error) ? 0 : vhfs_wire_error(req->error);
 	oh->len = sizeof(*oh);
 	if (!oh->error)
 		oh->len += req->reply_len + req->body_len + req->data_len;

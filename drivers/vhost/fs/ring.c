@@ -37,13 +37,18 @@ static int vhfs_copy_iov(struct vhfs_slot *slot,
 	return 0;
 }
 
+/* Like iov_iter_init(), in place. */
 static void vhfs_set_iters(struct vhfs_req *req, const struct iovec *iov,
 			   const struct vserve_chain *chain)
 {
-	iov_iter_init(&req->src, ITER_SOURCE, iov, chain->out,
-		      chain->out_len);
-	iov_iter_init(&req->dst, ITER_DEST, iov + chain->out, chain->in,
-		      chain->in_len);
+	req->src = (struct iov_iter) {
+		.iter_type = ITER_IOVEC, .data_source = ITER_SOURCE,
+		.__iov = iov, .nr_segs = chain->out, .count = chain->out_len,
+	};
+	req->dst = (struct iov_iter) {
+		.iter_type = ITER_IOVEC, .data_source = ITER_DEST,
+		.__iov = iov + chain->out, .nr_segs = chain->in, .count = chain->in_len,
+	};
 	req->out_room = min_t(size_t, chain->in_len, U32_MAX);
 }
 
@@ -56,7 +61,9 @@ static void vhfs_let_go(struct vhfs_slot *slot, bool may_sleep)
 	req->direct.handle = NULL;
 	vhfs_node_put(req->node, may_sleep);
 	req->node = NULL;
-	vhfs_req_free(req);
+	/* Most requests have neither. */
+	if (req->buf || req->body)
+		vhfs_req_free(req);
 	if (slot->iov != slot->inline_iov)
 		kfree(slot->iov);
 	slot->iov = slot->inline_iov;
