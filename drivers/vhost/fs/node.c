@@ -10,6 +10,7 @@
  * the rule.
  */
 #include <linux/dcache.h>
+#include <linux/hash.h>
 #include <linux/slab.h>
 
 #include "fs.h"
@@ -23,8 +24,28 @@ struct vhfs_key {
 static_assert(offsetof(struct vhfs_node, mount) ==
 	      offsetof(struct vhfs_node, inode) + offsetof(struct vhfs_key, mount));
 
+/* Two addresses need no jhash().  A guest can choose neither of them. */
+static u32 vhfs_key_hash(const void *data, u32 len, u32 seed)
+{
+	const struct vhfs_key *key = data;
+
+	return hash_64(((u64)(uintptr_t)key->inode ^ seed) * GOLDEN_RATIO_64 ^
+		       (uintptr_t)key->mount, 32);
+}
+
+/* Returns 0 if they are the same. */
+static int vhfs_key_differs(struct rhashtable_compare_arg *arg, const void *obj)
+{
+	const struct vhfs_key *key = arg->key;
+	const struct vhfs_node *node = obj;
+
+	return node->inode != key->inode || node->mount != key->mount;
+}
+
 static const struct rhashtable_params vhfs_by_inode = {
 	.key_len	= sizeof(struct vhfs_key),
+	.hashfn		= vhfs_key_hash,
+	.obj_cmpfn	= vhfs_key_differs,
 	.key_offset	= offsetof(struct vhfs_node, inode),
 	.head_offset	= offsetof(struct vhfs_node, hash),
 	.automatic_shrinking = true,
