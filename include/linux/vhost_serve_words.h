@@ -30,10 +30,10 @@ static inline bool vserve_is_words(const void __user *ptr, size_t len)
 	return len <= VSERVE_WORDS_MAX && IS_ALIGNED((unsigned long)ptr | len, sizeof(long));
 }
 
-/* The next @len bytes of a chain, not 0, if they are in one buffer. */
+/* The next @len bytes of a chain, not 0, if they are in one buffer.  @iter: ITER_IOVEC */
 static inline void __user *vserve_buffer_of(const struct iov_iter *iter, size_t len)
 {
-	const struct iovec *iov = iter_iov(iter);
+	const struct iovec *iov = iter->__iov;
 
 	if (iov_iter_count(iter) < len || iov->iov_len - iter->iov_offset < len)
 		return NULL;
@@ -79,7 +79,7 @@ static inline void vserve_words_done(struct iov_iter *iter, size_t len)
 {
 	iter->count -= len;
 	iter->iov_offset += len;
-	if (iter->iov_offset < iter_iov(iter)->iov_len)
+	if (iter->iov_offset < iter->__iov->iov_len)
 		return;
 	iter->iov_offset = 0;
 	iter->__iov++;
@@ -96,7 +96,7 @@ static inline void vserve_words_done(struct iov_iter *iter, size_t len)
  *
  * Return: false if one of them cannot be read; those before it are in @to then.
  */
-static inline bool vserve_get_words(void *to, const void __user *from, size_t len)
+static __always_inline bool vserve_get_words(void *to, const void __user *from, size_t len)
 {
 	const unsigned long __user *at = from;
 	unsigned long *word = to;
@@ -159,7 +159,7 @@ fault:
  *
  * Return: false if one of them cannot be written; those before it are written then.
  */
-static inline bool vserve_put_words(void __user *to, const void *from, size_t len)
+static __always_inline bool vserve_put_words(void __user *to, const void *from, size_t len)
 {
 	const unsigned long *word = from;
 	unsigned long __user *at = to;
