@@ -21,6 +21,21 @@ static u32 vhfs_attr_flags(const struct vhfs_place *at)
 	return mount->ex->session.flags & FUSE_SUBMOUNTS ? FUSE_ATTR_SUBMOUNT : 0;
 }
 
+/* The initial namespace maps each id to itself, so it needs no search through a map. */
+static u32 vhfs_tell_uid(const struct vhfs_export *ex, kuid_t uid)
+{
+	if (ex->user_ns == &init_user_ns && uid_valid(uid))
+		return __kuid_val(uid);
+	return from_kuid_munged(ex->user_ns, uid);
+}
+
+static u32 vhfs_tell_gid(const struct vhfs_export *ex, kgid_t gid)
+{
+	if (ex->user_ns == &init_user_ns && gid_valid(gid))
+		return __kgid_val(gid);
+	return from_kgid_munged(ex->user_ns, gid);
+}
+
 /**
  * vhfs_fill_attr - attributes as FUSE has them
  * @at: of what
@@ -43,8 +58,8 @@ void vhfs_fill_attr(const struct vhfs_place *at, const struct kstat *stat,
 	attr->ctimensec = stat->ctime.tv_nsec;
 	attr->mode = stat->mode;
 	attr->nlink = stat->nlink;
-	attr->uid = from_kuid_munged(ex->user_ns, stat->uid);
-	attr->gid = from_kgid_munged(ex->user_ns, stat->gid);
+	attr->uid = vhfs_tell_uid(ex, stat->uid);
+	attr->gid = vhfs_tell_gid(ex, stat->gid);
 	attr->rdev = new_encode_dev(stat->rdev);
 	attr->blksize = stat->blksize;
 	attr->flags = vhfs_attr_flags(at);
@@ -98,8 +113,8 @@ static void vhfs_fill_statx(const struct vhfs_export *ex,
 	out->attributes = stat->attributes;
 	out->attributes_mask = stat->attributes_mask;
 	out->nlink = stat->nlink;
-	out->uid = from_kuid_munged(ex->user_ns, stat->uid);
-	out->gid = from_kgid_munged(ex->user_ns, stat->gid);
+	out->uid = vhfs_tell_uid(ex, stat->uid);
+	out->gid = vhfs_tell_gid(ex, stat->gid);
 	out->mode = stat->mode;
 	out->ino = stat->ino;
 	out->size = stat->size;
