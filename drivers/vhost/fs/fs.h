@@ -514,11 +514,17 @@ int vhfs_top_open(struct vhfs_export *ex, const struct path *host);
 void vhfs_top_close(struct vhfs_export *ex);
 struct vhfs_mount *vhfs_mount_get(struct vhfs_mount *mount);
 void vhfs_mount_put(struct vhfs_mount *mount);
-bool vhfs_mount_is_reached(struct vhfs_mount *mount);
+bool vhfs_mount_is_in_place(struct vhfs_mount *mount);
 bool vhfs_is_mountpoint(const struct vhfs_mount *mount, struct dentry *dentry);
 int vhfs_cross(struct vhfs_req *req, struct vhfs_place *at);
 int vhfs_go_up(const struct vhfs_node *node, struct vhfs_place *at);
 void vhfs_place_put(struct vhfs_place *at);
+
+/* Is a mount, held by the caller, beneath the directory that is served? */
+static inline bool vhfs_mount_is_reached(struct vhfs_mount *mount)
+{
+	return !mount->parent || vhfs_mount_is_in_place(mount);
+}
 
 /* decode.c */
 int vhfs_decode(struct vhfs_req *req);

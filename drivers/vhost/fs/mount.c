@@ -200,20 +200,17 @@ static bool vhfs_mount_look(const struct vhfs_mount *mount)
 }
 
 /**
- * vhfs_mount_is_reached - is a mount beneath the directory that is served?
+ * vhfs_mount_is_in_place - vhfs_mount_is_reached() of a mount that has a parent
  * @mount: held
  *
  * The host's tree of mounts has a lock for all, so it is asked once in a tick, whatever the
  * answer.  mount->reached has the tick and, in its lowest bit, the answer; both in one word,
  * because requests of several vrings come here at once.
  */
-bool vhfs_mount_is_reached(struct vhfs_mount *mount)
+bool vhfs_mount_is_in_place(struct vhfs_mount *mount)
 {
-	unsigned long now = 2 * jiffies, known;
+	unsigned long now = 2 * jiffies, known = READ_ONCE(mount->reached);
 
-	if (!mount->parent)
-		return true;
-	known = READ_ONCE(mount->reached);
 	if ((known & ~1UL) == now)
 		return known & 1;
 	known = now | vhfs_mount_look(mount);
