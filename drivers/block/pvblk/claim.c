@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Which devices the driver takes.  virtio_blk has the same device ID, and the bus has no
- * driver_override, so the ID decides nothing here:
+ * Which devices the driver takes.  virtio_blk has the same device ID, so the ID decides nothing
+ * here:
  *
  * - the module parameter claim=all lets the driver match every block device,
  *   and the driver that was registered first gets the unbound ones;
  * - claim=NAME,... takes the named devices when the module is loaded, if no driver has them;
  *   not later ones, because the bus matches a driver by its IDs only;
  * - the driver attributes `take` and `give` move a device over from virtio_blk
- *   and back at run time, unless its disk is in use.
+ *   and back at run time, unless its disk is in use;
+ * - where the bus has driver_override (a patch, see patches/), the bus gives the driver each device
+ *   whose driver_override names it, and no other driver gets that device.
  *
  * Refusing in probe() instead of not matching would not do: the core would set
  * the FAILED status, and the device is to be usable by the other driver.  For a
@@ -57,23 +59,44 @@ static bool pvblk_is_our_concern(struct device *d)
 }
 
 /*
- * A probe has failed: ours, or the other driver's, which does not reset on its way out.
- * The core has set FAILED, with which some VMMs do not let anybody have the device, and
- * queues may still be enabled, which are then not set up again.  So take that back.
- * Here the device is locked, and cannot go; afterwards it could.
+ * A probe has failed.  The core has set FAILED, with which some VMMs do not let any driver have the
+ * device, and queues may still be enabled, which are then not set up again.  The caller holds the
+ * device's lock, so the device cannot go meanwhile.
  */
+static void pvblk_clear_failure(struct virtio_device *vdev)
+{
+	if (pvblk_reset_bare(vdev))
+		virtio_add_status(vdev, VIRTIO_CONFIG_S_ACKNOWLEDGE);
+}
+
+/* The probe was ours, or the other driver's, which does not reset the device on its way out. */
 static int pvblk_reset_after_probe(struct notifier_block *nb, unsigned long action, void *data)
 {
 	struct device *d = data;
 
-	if (action != BUS_NOTIFY_DRIVER_NOT_BOUND || !pvblk_is_block(d))
-		return NOTIFY_DONE;
-	if (pvblk_is_our_concern(d) && pvblk_reset_bare(dev_to_virtio(d)))
-		virtio_add_status(dev_to_virtio(d), VIRTIO_CONFIG_S_ACKNOWLEDGE);
+	if (action == BUS_NOTIFY_DRIVER_NOT_BOUND && pvblk_is_block(d) && pvblk_is_our_concern(d))
+		pvblk_clear_failure(dev_to_virtio(d));
 	return NOTIFY_DONE;
 }
 
-static struct notifier_block probe_nb = { .notifier_call = pvblk_reset_after_probe };
+static struct notifier_block pvblk_probe_nb = { .notifier_call = pvblk_reset_after_probe };
+
+/*
+ * The bus probes devices whose driver_override names this driver while the driver is registered.
+ * The notifier is registered later, because only a registered driver knows its bus.
+ */
+static int pvblk_reset_if_failed(struct device *d, void *unused)
+{
+	struct virtio_device *vdev = dev_to_virtio(d);
+
+	if (!pvblk_is_block(d) || !OURS->bus->match(d, OURS))
+		return 0;
+	device_lock(d);
+	if (!d->driver && vdev->config->get_status(vdev) & VIRTIO_CONFIG_S_FAILED)
+		pvblk_clear_failure(vdev);
+	device_unlock(d);
+	return 0;
+}
 
 /* What the other driver left where its probe had failed, our first try clears away. */
 static int pvblk_attach(struct device_driver *drv, struct device *d)
@@ -175,14 +198,23 @@ static int pvblk_release_device(struct device *d, bool ours)
 }
 
 /* Another driver for a device, with a reference to its module. */
-struct other {
+struct pvblk_other {
 	struct device *device;
 	struct device_driver *driver;
 };
 
-static int pvblk_get_other(struct device_driver *drv, void *data)
+/* The driver that has the device, which the bus may not match any more, see driver_override. */
+static void pvblk_get_present(struct pvblk_other *o)
 {
-	struct other *o = data;
+	device_lock(o->device);
+	if (o->device->driver && try_module_get(o->device->driver->owner))
+		o->driver = o->device->driver;
+	device_unlock(o->device);
+}
+
+static int pvblk_get_matching(struct device_driver *drv, void *data)
+{
+	struct pvblk_other *o = data;
 
 	if (drv == OURS || !drv->bus->match(o->device, drv) ||
 	    !try_module_get(drv->owner))
@@ -225,16 +257,15 @@ static struct device *pvblk_find_block(struct device_driver *drv, const char *bu
 
 static ssize_t take_store(struct device_driver *drv, const char *buf, size_t count)
 {
-	struct other o = { .device = pvblk_find_block(drv, buf) };
+	struct pvblk_other o = { .device = pvblk_find_block(drv, buf) };
 	int err = 0;
 
 	if (!o.device)
 		return -ENODEV;
 	mutex_lock(&move_mutex);
-	if (o.device->driver != drv) {
-		bus_for_each_drv(drv->bus, NULL, &o, pvblk_get_other);
-		err = pvblk_move_dev(o.device, o.device->driver ? o.driver : NULL, drv);
-	}
+	pvblk_get_present(&o);
+	if (o.driver != drv)
+		err = pvblk_move_dev(o.device, o.driver, drv);
 	mutex_unlock(&move_mutex);
 	if (o.driver)
 		module_put(o.driver->owner);
@@ -245,13 +276,13 @@ static DRIVER_ATTR_WO(take);
 
 static ssize_t give_store(struct device_driver *drv, const char *buf, size_t count)
 {
-	struct other o = { .device = pvblk_find_block(drv, buf) };
+	struct pvblk_other o = { .device = pvblk_find_block(drv, buf) };
 	int err = -ENODEV;
 
 	if (!o.device)
 		return err;
 	mutex_lock(&move_mutex);
-	bus_for_each_drv(drv->bus, NULL, &o, pvblk_get_other);
+	bus_for_each_drv(drv->bus, NULL, &o, pvblk_get_matching);
 	if (o.device->driver == drv && o.driver)
 		err = pvblk_move_dev(o.device, drv, o.driver);
 	mutex_unlock(&move_mutex);
@@ -276,16 +307,17 @@ static int pvblk_claim_devices(void)
 /**
  * pvblk_claim_init - take what is to be taken, and be ready to move devices
  *
- * The driver is registered, and matches nothing yet.
+ * The driver is registered, and its table of IDs matches nothing yet.
  *
  * Return: 0 or -errno.
  */
 int pvblk_claim_init(void)
 {
-	int err = bus_register_notifier(OURS->bus, &probe_nb);
+	int err = bus_register_notifier(OURS->bus, &pvblk_probe_nb);
 
 	if (err)
 		return err;
+	bus_for_each_dev(OURS->bus, NULL, NULL, pvblk_reset_if_failed);
 	err = driver_create_file(OURS, &driver_attr_take);
 	if (err)
 		goto unregister;
@@ -302,7 +334,7 @@ remove_give:
 remove_take:
 	driver_remove_file(OURS, &driver_attr_take);
 unregister:
-	bus_unregister_notifier(OURS->bus, &probe_nb);
+	bus_unregister_notifier(OURS->bus, &pvblk_probe_nb);
 	return err;
 }
 
@@ -310,5 +342,5 @@ void pvblk_claim_exit(void)
 {
 	driver_remove_file(OURS, &driver_attr_give);
 	driver_remove_file(OURS, &driver_attr_take);
-	bus_unregister_notifier(OURS->bus, &probe_nb);
+	bus_unregister_notifier(OURS->bus, &pvblk_probe_nb);
 }
