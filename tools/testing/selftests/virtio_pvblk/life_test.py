@@ -12,6 +12,7 @@ from pvlab import ktap
 
 MIB = 1 << 20
 LOOPS = 20 if os.environ.get("FULL") else 2
+WRITE_AND_READ = "--rw=randwrite --verify=crc32c --verify_async=0"
 POLL_QUEUES = "/sys/module/virtio_pvblk/parameters/poll_queues"
 SUCCESSES = "/sys/power/suspend_stats/success"
 
@@ -166,7 +167,7 @@ class Life(GuestCase):
     def stopped_under_io(self, disk, beside="true"):
         """All of it is written and read again, without an error."""
         before = self.counters(disk)["restarted"]
-        with self.io_beside(disk, "--rw=randwrite --verify=crc32c --verify_async=0") as io:
+        with self.io_beside(disk, WRITE_AND_READ) as io:
             self.bus_master(disk, False)
             self.wait_unanswered(disk)
             self.sh(
@@ -177,6 +178,38 @@ class Life(GuestCase):
             io.wait_for(io.done() + 200)
         self.assertEqual(io.err, 0)
         self.assertGreater(self.counters(disk)["restarted"], before)
+
+    def test_reset_of_the_pci_function(self):
+        """The kernel tells a driver of virtio nothing of it, so a late request has to."""
+        disk = self.take(self.plug("reset", self.file("reset")))
+        self.sh(f"echo 500 >/sys/block/{disk}/queue/io_timeout")
+        for mode in ("busy", "irq"):
+            for _ in range(LOOPS):
+                with self.subTest(mode):
+                    self.mode(disk, mode)
+                    before = self.counters(disk)["restarted"]
+                    with self.io_beside(disk, WRITE_AND_READ) as io:
+                        self.sh(f"echo 1 >/sys/block/{disk}/device/../reset")
+                        io.wait_for(io.done() + 200)
+                    self.assertEqual(io.err, 0)
+                    self.assertGreater(self.counters(disk)["restarted"], before)
+        self.verify(disk, "--iodepth=8", "1M")
+        self.unplug_hot()
+
+    def test_suspend_of_a_device_that_has_stopped(self):
+        """The restart may come before the suspend, or after one that the device refused."""
+        disk = self.take("vda")
+        self.sh(f"echo 500 >/sys/block/{disk}/queue/io_timeout")
+        for _ in range(LOOPS):
+            with self.io_beside(disk, WRITE_AND_READ) as io:
+                self.bus_master(disk, False)
+                self.wait_unanswered(disk)
+                self.bus_master(disk, True)
+                self.suspend()
+                io.wait_for(io.done() + 200)
+            self.assertEqual(io.err, 0)
+        self.assertGreater(self.counters(disk)["restarted"], 0)
+        self.verify(disk, "--iodepth=8", "1M")
 
     def plug(self, node, path):
         """A disk of the serial number `hot`; its name."""
@@ -200,6 +233,10 @@ class Life(GuestCase):
                     self.sh(f"while [ -e /sys/bus/virtio/devices/{dev} ]; do sleep 0.1; done")
                 self.gone(disk, io)
                 self.wait_gone("hot")
+
+    def unplug_hot(self):
+        self.guest.qmp("device_del", id="hot")
+        self.wait_gone("hot")
 
     def wait_gone(self, device):
         for _ in range(300):
@@ -321,8 +358,7 @@ class Life(GuestCase):
         self.addCleanup(self.guest.modprobe, "virtio_blk")
         disk = self.plug("claimed", self.file("claimed"))
         self.sh(f"test -d /sys/block/{disk}/pvblk")
-        self.guest.qmp("device_del", id="hot")
-        self.wait_gone("hot")
+        self.unplug_hot()
 
 
 if __name__ == "__main__":
