@@ -10,6 +10,7 @@
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 #include <linux/pci.h>
+#include <linux/reboot.h>
 #include <linux/virtio_ring.h>
 
 #define CREATE_TRACE_POINTS
@@ -394,6 +395,7 @@ static int pvblk_probe(struct virtio_device *vdev)
 		/* The core sets DRIVER_OK next, which would hide that the device has stopped. */
 		queue_work(pvblk_wq, &dev->restart_work);
 		flush_work(&dev->restart_work);
+		pvblk_restart_until_shutdown(dev);
 		return 0;
 	}
 
@@ -428,6 +430,7 @@ static void pvblk_remove(struct virtio_device *vdev)
 
 	/* From now on the requests of a device that is silent are failed. */
 	WRITE_ONCE(dev->removing, true);
+	unregister_reboot_notifier(&dev->shutdown_nb);
 	disable_work_sync(&dev->restart_work);
 	flush_work(&dev->config_work);
 	/* Pulled out: nothing will be answered. */

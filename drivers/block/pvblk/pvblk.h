@@ -30,6 +30,7 @@
 #include <linux/blk-mq.h>
 #include <linux/blkdev.h>
 #include <linux/mutex.h>
+#include <linux/notifier.h>
 #include <linux/scatterlist.h>
 #include <linux/virtio.h>
 #include <linux/virtio_blk.h>
@@ -88,6 +89,7 @@ struct pvblk_dev {
 	struct work_struct config_work;
 	struct work_struct fail_work;
 	struct work_struct restart_work;	/* see restart.c */
+	struct notifier_block shutdown_nb;	/* likewise */
 };
 
 /* What a request carries; the block layer allocates it with the request. */
@@ -176,6 +178,7 @@ void pvblk_fail_work(struct work_struct *work);
 /* restart.c: a device that has stopped */
 bool pvblk_has_stopped(struct virtio_device *vdev);
 void pvblk_restart_work(struct work_struct *work);
+void pvblk_restart_until_shutdown(struct pvblk_dev *dev);
 
 /* sysfs.c */
 extern const struct attribute_group *pvblk_groups[];

@@ -26,6 +26,9 @@
  *   forget the change.  pvblk_cache_restart() sets the mode afterwards.
  * - Removal, suspend and a failing probe do not take the rings down, because they disable the
  *   work and wait for it first.
+ * - The system does not shut down.  Then virtio's core resets the device, without a lock and without
+ *   asking the driver, and nothing may set the device to work again: it would write into the memory
+ *   of the next kernel.  So a reboot notifier disables the work and waits for it.
  *
  * Memory reclaim, CPU hotplug and changes of limits or cache mode may all wait for requests of
  * this disk, and so for the restart.  Therefore it allocates without I/O, its workqueue has a
@@ -35,6 +38,7 @@
 #include "pvblk.h"
 
 #include <linux/pci.h>
+#include <linux/reboot.h>
 #include <linux/sched/mm.h>
 #include <linux/virtio_renegotiate.h>
 
@@ -128,11 +132,32 @@ static void pvblk_restart(struct pvblk_dev *dev)
 	blk_mq_kick_requeue_list(q);
 }
 
+static int pvblk_shutdown(struct notifier_block *nb, unsigned long action, void *data)
+{
+	struct pvblk_dev *dev = container_of(nb, struct pvblk_dev, shutdown_nb);
+
+	disable_work_sync(&dev->restart_work);
+	return NOTIFY_DONE;
+}
+
+/**
+ * pvblk_restart_until_shutdown - let no restart run while the system shuts down
+ * @dev: the device
+ *
+ * unregister_reboot_notifier() ends it.
+ */
+void pvblk_restart_until_shutdown(struct pvblk_dev *dev)
+{
+	dev->shutdown_nb.notifier_call = pvblk_shutdown;
+	/* The last one, because others write to their disks (md does). */
+	dev->shutdown_nb.priority = INT_MIN;
+	register_reboot_notifier(&dev->shutdown_nb);
+}
+
 /* Queued by pvblk_timeout(). */
 void pvblk_restart_work(struct work_struct *work)
 {
 	struct pvblk_dev *dev = container_of(work, struct pvblk_dev, restart_work);
-
 	unsigned int noio;
 
 	if (READ_ONCE(dev->dead) || !pvblk_has_stopped(dev->vdev))
