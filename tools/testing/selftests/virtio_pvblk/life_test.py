@@ -12,7 +12,8 @@ from pvlab import ktap
 
 MIB = 1 << 20
 LOOPS = 20 if os.environ.get("FULL") else 2
-WRITE_AND_READ = "--rw=randwrite --verify=crc32c --verify_async=0"
+# Without a backlog fio would read only after the time that it is to run.
+WRITE_AND_READ = "--rw=randwrite --verify=crc32c --verify_async=0 --verify_backlog=64"
 POLL_QUEUES = "/sys/module/virtio_pvblk/parameters/poll_queues"
 SUCCESSES = "/sys/power/suspend_stats/success"
 
