@@ -34,7 +34,7 @@
  * and the thread is one of them.  A burst of the other task keeps one request waiting in this
  * way, because the next one is submitted after the thread has run.
  *
- * Crowded out: for two ticks and more
+ * Starved: for two ticks and more
  * -----------------------------------
  * A timer, two ticks long, runs as long as the list of queues is not empty; when the thread did
  * not poll once between two runs of it, all queues of the list are left to interrupts, and none
@@ -42,7 +42,7 @@
  * deferrable: on an idle CPU there is nothing to find out, and it must not wake it.  (Not where
  * the tick may be off beside a task that runs, nohz_full: a deferrable timer would wait for
  * that task.)  While nothing is in flight no task waits for an answer, so a task that computes
- * between one I/O and the next does not crowd out its own poller.
+ * between one I/O and the next does not starve its own poller.
  *
  * The host's other tasks
  * ----------------------
@@ -61,9 +61,9 @@
 #include <linux/sched/clock.h>
 #include <linux/sched/stat.h>
 
-#define VPOLL_CROWDED_MIN	msecs_to_jiffies(50)
-#define VPOLL_CROWDED_SHIFT	5	/* up to 1.6 s */
-#define VPOLL_CROWDED_FORGET	(4 * HZ)
+#define VPOLL_STARVED_MIN	msecs_to_jiffies(50)
+#define VPOLL_STARVED_SHIFT	5	/* up to 1.6 s */
+#define VPOLL_STARVED_FORGET	(4 * HZ)
 /* Tasks that come twice in so many nanoseconds come often. */
 #define VPOLL_OFTEN_NS		max(5 * NSEC_PER_MSEC, 2 * TICK_NSEC)
 /* A task that has not submitted for so long is a task like others. */
@@ -72,9 +72,9 @@
 /* Whether this CPU has time for its poller. */
 bool vpoll_cpu_has_time(struct virtio_poller *p)
 {
-	if (p->parked || (p->crowded_until && time_before(jiffies, p->crowded_until)))
+	if (p->parked || (p->starved_until && time_before(jiffies, p->starved_until)))
 		return false;
-	p->crowded_until = 0;
+	p->starved_until = 0;
 	return true;
 }
 
@@ -90,7 +90,7 @@ bool vpoll_cpu_has_time(struct virtio_poller *p)
  * single_task_running() says whether the task is alone on its CPU.  It is not while this
  * CPU's thread is runnable, so the function has to tell the thread from other tasks.  If
  * the thread is not runnable, the others are other tasks.  If it is, p->wanted decides.
- * It is set when a task takes the CPU or crowds the thread out, and when a tick finds a
+ * It is set when a task takes the CPU or starves the thread, and when a tick finds a
  * task at work that does not poll (vpoll_sample()).  It is cleared when the thread runs: a
  * SCHED_IDLE thread mostly runs where nothing else wants to.  It does run a little beside
  * others, and then the next tick corrects it.
@@ -171,7 +171,7 @@ bool vpoll_note_submitter(struct virtio_poller *p)
 bool vpoll_needs_cover(struct virtio_poller *p)
 {
 	/* The clocks of two CPUs may differ a little. */
-	return READ_ONCE(p->crowded_out) ||
+	return READ_ONCE(p->starved) ||
 	       (READ_ONCE(p->frequent) &&
 		(s64)(local_clock() - READ_ONCE(p->preempted)) < (s64)VPOLL_OFTEN_NS);
 }
@@ -179,15 +179,15 @@ bool vpoll_needs_cover(struct virtio_poller *p)
 /* The thread did not poll for two ticks: leave all to interrupts, longer each time. */
 void vpoll_back_off(struct virtio_poller *p)
 {
-	if (time_after(jiffies, p->crowded_last + VPOLL_CROWDED_FORGET))
-		p->crowded_shift = 0;
-	p->crowded_last = jiffies;
+	if (time_after(jiffies, p->starved_last + VPOLL_STARVED_FORGET))
+		p->starved_shift = 0;
+	p->starved_last = jiffies;
 	p->wanted = true;
-	WRITE_ONCE(p->crowded_out, true);
-	/* Zero stands for "not crowded". */
-	p->crowded_until = (jiffies + (VPOLL_CROWDED_MIN << p->crowded_shift)) ?: 1;
-	if (p->crowded_shift < VPOLL_CROWDED_SHIFT)
-		p->crowded_shift++;
+	WRITE_ONCE(p->starved, true);
+	/* Zero stands for "not starved". */
+	p->starved_until = (jiffies + (VPOLL_STARVED_MIN << p->starved_shift)) ?: 1;
+	if (p->starved_shift < VPOLL_STARVED_SHIFT)
+		p->starved_shift++;
 }
 
 /*
@@ -236,7 +236,7 @@ static void vpoll_sched_out(struct preempt_notifier *notifier, struct task_struc
 		p->delivered = false;
 		return;
 	}
-	/* First, because an interrupt may come as soon as callbacks are on. */
+	/* This comes first, because an interrupt may come as soon as callbacks are on. */
 	WRITE_ONCE(p->away, true);
 	if (!vpoll_interrupts_on(p)) {
 		WRITE_ONCE(p->away, false);
@@ -258,7 +258,7 @@ static struct preempt_ops vpoll_preempt_ops = {
 	.sched_out	= vpoll_sched_out,
 };
 
-/* In the thread. */
+/* The thread calls this, and the next. */
 void vpoll_notifier_add(struct virtio_poller *p)
 {
 	preempt_notifier_init(&p->notifier, &vpoll_preempt_ops);

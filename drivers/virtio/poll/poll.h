@@ -14,7 +14,7 @@ struct task_struct;
 /*
  * The poller of a CPU.  It is written on that CPU only, so it needs no lock: @queues with
  * bottom halves off, the rest with preemption off at least.  Submitters on other CPUs read
- * @crowded_out, @away, @frequent and @preempted.
+ * @starved, @away, @frequent and @preempted.
  */
 struct virtio_poller {
 	struct list_head queues;
@@ -26,13 +26,13 @@ struct virtio_poller {
 
 	/* Other tasks, see others.c. */
 	bool wanted;			/* they want the CPU; the thread has not run since */
-	bool crowded_out;		/* they crowded it out; the thread has not run since */
+	bool starved;		/* they starved it; the thread has not run since */
 	bool away;			/* others have the CPU before it does; likewise */
 	bool frequent;			/* they preempt the thread, or a task that polls, often */
 	u64 preempted;			/* local_clock() when they did so last */
-	unsigned long crowded_until;	/* jiffies; 0: not crowded */
-	unsigned long crowded_last;	/* jiffies, when it was found so */
-	unsigned int crowded_shift;	/* how often in a row */
+	unsigned long starved_until;	/* jiffies; 0: not starved */
+	unsigned long starved_last;	/* jiffies, when it was found so */
+	unsigned int starved_shift;	/* how often in a row */
 	const struct task_struct *user;	/* submitted last, or polled by itself; only compared */
 	unsigned long user_seen;	/* jiffies, when it did */
 	const struct task_struct *submitter;	/* submitted last; only compared */

@@ -10,13 +10,13 @@
  * A queue is put on the list of the CPU that submits, or that takes answers from it,
  * while nothing else polls it.  It leaves the list when nothing is in flight, when the
  * wait has become too long (adaptive), when the host steals the CPU's time (adaptive), when the
- * mode says so, when other tasks crowd it out (others.c), or when it moves.
+ * mode says so, when other tasks starve its poller (others.c), or when it moves.
  *
  * A queue moves after VPOLL_FOLLOW submissions in a row from CPUs other than the poller's.
  * Otherwise that CPU would go on polling for I/O that other CPUs submit.  The thread drops the
  * queue (q->moving) and turns callbacks on; then the next task that submits attaches it to its
  * own CPU.  If an interrupt comes first, its work does not attach the queue.  A queue does not
- * move to a CPU whose poller other tasks have crowded out.
+ * move to a CPU whose poller other tasks have starved.
  */
 #include "poll.h"
 
@@ -290,7 +290,7 @@ enum vpoll_why {
 	VPOLL_IDLE,
 	VPOLL_TOO_LONG,
 	VPOLL_UNWANTED,
-	VPOLL_CROWDED,
+	VPOLL_STARVED,
 	VPOLL_STOLEN,
 	VPOLL_PARKED,
 	VPOLL_MOVES,
@@ -313,7 +313,7 @@ static enum vpoll_why vpoll_judge(const struct virtio_poll_queue *q, u64 start, 
 	return VPOLL_TOO_LONG;
 }
 
-/* Off the list; what is in flight is left to interrupts. */
+/* The queue leaves the list.  Requests in flight are left to interrupts. */
 static void vpoll_let_go(struct virtio_poll_queue *q, enum vpoll_why why)
 {
 	vpoll_detach(q);
@@ -322,7 +322,7 @@ static void vpoll_let_go(struct virtio_poll_queue *q, enum vpoll_why why)
 	q->stats.irq_fallbacks++;
 	if (why == VPOLL_TOO_LONG)
 		virtio_poll_policy_gave_up(&q->policy, vpoll_max_ns(q));
-	if (why == VPOLL_CROWDED) {
+	if (why == VPOLL_STARVED) {
 		q->stats.starved++;
 		trace_virtio_poll_starved(q);
 	} else {
@@ -514,7 +514,7 @@ static void vpoll_run(unsigned int cpu)
 
 	local_bh_disable();
 	p->wanted = false;
-	WRITE_ONCE(p->crowded_out, false);
+	WRITE_ONCE(p->starved, false);
 	WRITE_ONCE(p->away, false);
 	p->delivered = false;
 	p->polls++;
@@ -551,7 +551,7 @@ static void vpoll_tick(struct virtio_poll_queue *q, bool waiting)
 		return;
 	}
 	if (waiting)
-		vpoll_let_go(q, VPOLL_CROWDED);
+		vpoll_let_go(q, VPOLL_STARVED);
 	else if (!q->inflight || q->waiters)
 		vpoll_let_go(q, VPOLL_IDLE);
 	spin_unlock(&q->lock);
@@ -717,7 +717,7 @@ void virtio_poll_forget(struct virtio_poll_queue *q)
 }
 EXPORT_SYMBOL_GPL(virtio_poll_forget);
 
-static int __init virtio_poll_module_init(void)
+static int __init vpoll_init(void)
 {
 	unsigned int cpu;
 	int err;
@@ -736,7 +736,7 @@ static int __init virtio_poll_module_init(void)
 	return err;
 }
 
-static void __exit virtio_poll_module_exit(void)
+static void __exit vpoll_exit(void)
 {
 	unsigned int cpu;
 
@@ -747,8 +747,8 @@ static void __exit virtio_poll_module_exit(void)
 }
 
 /* Before the drivers, where all is built in. */
-subsys_initcall(virtio_poll_module_init);
-module_exit(virtio_poll_module_exit);
+subsys_initcall(vpoll_init);
+module_exit(vpoll_exit);
 
 MODULE_DESCRIPTION("Polling of virtqueues in time that the CPU does not need");
 MODULE_LICENSE("GPL");
