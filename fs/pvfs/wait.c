@@ -72,7 +72,7 @@ static void pvfs_poll_idle(struct virtio_poll_queue *poll)
 	pvfs_end_list(&done);
 }
 
-static void pvfs_look_later(struct virtio_poll_queue *poll)
+static void pvfs_poll_later(struct virtio_poll_queue *poll)
 {
 	struct pvfs_queue *q = container_of(poll, struct pvfs_queue, poll);
 
@@ -81,7 +81,7 @@ static void pvfs_look_later(struct virtio_poll_queue *poll)
 
 const struct virtio_poll_ops pvfs_poll_ops = {
 	.poll = pvfs_poll_idle,
-	.later = pvfs_look_later,
+	.later = pvfs_poll_later,
 };
 
 /**
@@ -136,7 +136,7 @@ static bool pvfs_nothing_new(struct pvfs_queue *q)
 	       list_empty(&q->ended) && list_empty(&q->blocking);
 }
 
-/* One look at the ring; LEAVE: the last one, whatever it finds.  False: it was the last. */
+/* Poll the ring once.  LEAVE: for the last time, whatever is found.  Returns whether to go on. */
 static bool pvfs_poll_once(struct pvfs_queue *q, struct pvfs_slot *slot, struct pvfs_wait *wait,
 			   bool leave, bool over)
 {
@@ -144,7 +144,7 @@ static bool pvfs_poll_once(struct pvfs_queue *q, struct pvfs_slot *slot, struct 
 
 	if (!leave && pvfs_nothing_new(q))
 		return true;
-	/* The lock's holder looks, or has just sent a request: no need to wait for it. */
+	/* The lock's holder polls, or has just sent a request: the caller does not wait for it. */
 	if (leave)
 		spin_lock_bh(&q->poll.lock);
 	else if (!spin_trylock_bh(&q->poll.lock))

@@ -165,7 +165,7 @@ void virtio_poll_waiter_del(struct virtio_poll_queue *q);
  * virtio_poll_mark - remember the ring's index, before answers are taken
  * @q: the queue, locked
  *
- * An answer that arrives after the mark changes the index, so the next look takes the lock.
+ * An answer that arrives after the mark changes the index, so the next poll takes the lock.
  * virtio_poll_answered() makes the mark void.
  */
 static inline void virtio_poll_mark(struct virtio_poll_queue *q)
@@ -181,7 +181,7 @@ static inline void virtio_poll_mark(struct virtio_poll_queue *q)
  * @q: the queue, locked or not
  *
  * The device may write the index just after this has read it.  The caller polls in a loop, and
- * so finds that answer when it looks again.
+ * so finds that answer when it polls again.
  */
 static inline bool virtio_poll_unchanged(const struct virtio_poll_queue *q)
 {

@@ -3,15 +3,15 @@
  * When polling for a completion pays off.  Nothing in here touches a device, a
  * clock or a lock, so that it can be tested by itself (policy_test.c).
  *
- * What is learned is the *wait*: the time from when a queue began to wait (its
- * first request went out, or its last completion came in) to the completion
- * that ended the wait.
+ * A queue learns its *wait*: the time from when it began to wait (its first
+ * request went out, or its last completion came in) to the completion that
+ * ended the wait.
  *
  * A wait that an interrupt ended is longer than the same wait polled through, by
  * the interrupt's own way, which may be longer than the device takes.  If it is
  * short enough all the same, polling pays.  If it is not, only trying can tell:
  * each 16th wait is polled through, of twice as many each time that was in vain,
- * up to 1,024, and of half as many each time it paid.  What such a try measured
+ * up to 1,024, and of half as many each time it paid.  The result of such a try
  * replaces what was known.  Where some waits are short and more are not, polling
  * begins and ends again with each lucky try; that costs at most a few times
  * @max_ns in 16 waits that are longer, and the CPU would have idled then.
@@ -66,7 +66,7 @@ static inline bool virtio_poll_policy_pays(const struct virtio_poll_policy *p, u
  */
 static inline void virtio_poll_policy_gave_up(struct virtio_poll_policy *p, u64 max_ns)
 {
-	/* Else it was no try, but a wait of another kind than usual. */
+	/* Otherwise it was no try, but a wait of another kind than usual. */
 	if (!virtio_poll_policy_pays(p, max_ns) && p->try_shift < VIRTIO_POLL_TRY_SHIFT)
 		p->try_shift++;
 }

@@ -125,8 +125,8 @@ int pvblk_cache_set(struct pvblk_dev *dev, bool writeback)
  * pvblk_cache_restore - have the mode from before a reset
  * @dev: the device; its queue is quiesced, and nothing is in flight
  *
- * That is the mode that the device was told last.  What it says itself does not count: it may
- * have stopped before, and have forgotten it.
+ * That is the mode that the device was told last.  The device's own word does not count, because it
+ * may have stopped before, and have forgotten its mode.
  *
  * A device that caches although it was told not to is flushed from now on.
  */
@@ -144,7 +144,7 @@ void pvblk_cache_restore(struct pvblk_dev *dev)
 }
 
 /**
- * pvblk_cache_restart - have a mode in which what waits to be sent again is safe
+ * pvblk_cache_restart - have a mode in which requests that are sent again are safe
  * @dev: the device, reset; its queue is quiesced, and its mode_mutex held
  *
  * The block layer dropped the flushes of requests that arrived while flushing was off.  A device

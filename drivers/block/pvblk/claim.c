@@ -49,13 +49,16 @@ static bool pvblk_is_block(struct device *d)
 	return dev_to_virtio(d)->id.device == VIRTIO_ID_BLOCK;
 }
 
-/* The device that is being moved; written under move_mutex. */
-static struct device *moving;
+/* The device that is being moved; written under pvblk_move_mutex. */
+static struct device *pvblk_moving;
 
-/* Ours, moving, or to be claimed next; others are left as they are. */
+/*
+ * Whether the driver has the device, moves it, or may claim it next.  A probe of another device is
+ * its driver's concern.
+ */
 static bool pvblk_is_our_concern(struct device *d)
 {
-	return d->driver == OURS || d == READ_ONCE(moving) || pvblk_id_table[0].device;
+	return d->driver == OURS || d == READ_ONCE(pvblk_moving) || pvblk_id_table[0].device;
 }
 
 /*
@@ -98,7 +101,10 @@ static int pvblk_reset_if_failed(struct device *d, void *unused)
 	return 0;
 }
 
-/* What the other driver left where its probe had failed, our first try clears away. */
+/*
+ * A probe of the other driver that failed may have left queues enabled.  Then our first probe
+ * fails, too, and pvblk_reset_after_probe() clears that away for the second one.
+ */
 static int pvblk_attach(struct device_driver *drv, struct device *d)
 {
 	int err = device_driver_attach(drv, d);
@@ -130,7 +136,7 @@ static int pvblk_claim_named(void)
 	unsigned int free = 0;
 	int err = bus_for_each_dev(OURS->bus, NULL, &free, pvblk_claim_one);
 
-	/* "none" is for a kernel's command line, to have what is configured undone. */
+	/* "none" on the kernel's command line undoes a claim= that is configured. */
 	if (!err && !free && strcmp(claim, "none"))
 		pr_notice("virtio_pvblk: claim=%s: no free device has one of these names\n", claim);
 	return err;
@@ -141,14 +147,13 @@ static int pvblk_claim_named(void)
  * the change of it.  `bind` of the bus could, and does not take this mutex; therefore
  * pvblk_open_exclusively() looks at the disk that it has.
  */
-static DEFINE_MUTEX(move_mutex);
+static DEFINE_MUTEX(pvblk_move_mutex);
 
 /*
- * The disk of a device, open for us alone while its driver changes: what is
- * mounted, swapped on, a member of an array or open elsewhere makes this fail
- * with -EBUSY.
+ * This driver holds the disk of a device exclusively while the device changes its driver.  Opening
+ * it fails with -EBUSY if the disk is mounted, swapped on, a member of an array or open elsewhere.
  */
-struct exclusive {
+struct pvblk_exclusive {
 	struct file *file;
 	bool ours;		/* whether it is to be a disk of ours */
 	int err;
@@ -156,7 +161,7 @@ struct exclusive {
 
 static int pvblk_open_exclusively(struct device *d, void *data)
 {
-	struct exclusive *c = data;
+	struct pvblk_exclusive *c = data;
 	struct gendisk *disk;
 	struct file *file;
 	bool ours;
@@ -174,21 +179,21 @@ static int pvblk_open_exclusively(struct device *d, void *data)
 	/* Not every user of a disk opens it exclusively. */
 	if (disk_openers(disk) > 1 || ours != c->ours)
 		c->err = -EBUSY;
-	else	/* Better refused than taken away and given back. */
+	else	/* Refuse now, because later the disk would go and come back. */
 		c->err = ours ? pvblk_their_name_check(disk) : pvblk_name_check(disk);
 	return 1;
 }
 
-/* Away from its driver, us or the other. */
+/* Take a device from its driver, which is ours or the other. */
 static int pvblk_release_device(struct device *d, bool ours)
 {
-	struct exclusive c = { .ours = ours };
+	struct pvblk_exclusive c = { .ours = ours };
 
 	device_for_each_child(d, &c, pvblk_open_exclusively);
 	if (!c.err)
 		device_release_driver(d);
 	/*
-	 * At once: until then the disk's name is taken, and the next would get another.
+	 * Close it at once, because until then the next disk could not have its name.
 	 * A program such as udev may open the disk just now, without a claim: then the name stays
 	 * taken until that program closes it.
 	 */
@@ -232,11 +237,11 @@ static int pvblk_move_dev(struct device *d, struct device_driver *from, struct d
 		err = pvblk_release_device(d, from == OURS);
 	if (err)
 		return err;
-	WRITE_ONCE(moving, d);
+	WRITE_ONCE(pvblk_moving, d);
 	err = pvblk_attach(to, d);
 	if (err && from && pvblk_attach(from, d))
 		dev_warn(d, "this disk has no driver now: bind it by /sys/bus/virtio/drivers/virtio_blk/bind\n");
-	WRITE_ONCE(moving, NULL);
+	WRITE_ONCE(pvblk_moving, NULL);
 	return err;
 }
 
@@ -262,11 +267,11 @@ static ssize_t take_store(struct device_driver *drv, const char *buf, size_t cou
 
 	if (!o.device)
 		return -ENODEV;
-	mutex_lock(&move_mutex);
+	mutex_lock(&pvblk_move_mutex);
 	pvblk_get_present(&o);
 	if (o.driver != drv)
 		err = pvblk_move_dev(o.device, o.driver, drv);
-	mutex_unlock(&move_mutex);
+	mutex_unlock(&pvblk_move_mutex);
 	if (o.driver)
 		module_put(o.driver->owner);
 	put_device(o.device);
@@ -281,11 +286,11 @@ static ssize_t give_store(struct device_driver *drv, const char *buf, size_t cou
 
 	if (!o.device)
 		return err;
-	mutex_lock(&move_mutex);
+	mutex_lock(&pvblk_move_mutex);
 	bus_for_each_drv(drv->bus, NULL, &o, pvblk_get_matching);
 	if (o.device->driver == drv && o.driver)
 		err = pvblk_move_dev(o.device, drv, o.driver);
-	mutex_unlock(&move_mutex);
+	mutex_unlock(&pvblk_move_mutex);
 	if (o.driver)
 		module_put(o.driver->owner);
 	put_device(o.device);

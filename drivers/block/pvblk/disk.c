@@ -18,7 +18,7 @@ static unsigned int first_index = 26;
 module_param(first_index, uint, 0444);
 MODULE_PARM_DESC(first_index, "Index of the first disk name: 0 is vda, 26 (the default) vdaa");
 
-static int major;
+static int pvblk_major;
 static DEFINE_IDA(pvblk_ida);
 
 int pvblk_index_get(void)
@@ -33,20 +33,20 @@ void pvblk_index_put(int index)
 }
 
 /*
- * What the major is called in /proc/devices is how LVM and parted know a virtio disk,
- * by virtio_blk's name for it; others they leave alone.
+ * LVM and parted know a virtio disk by the name of its major in /proc/devices, which is
+ * virtio_blk's.  They leave other disks alone.
  */
-#define MAJOR_NAME	"virtblk"
+#define PVBLK_MAJOR_NAME	"virtblk"
 
 int pvblk_disk_module_init(void)
 {
-	major = register_blkdev(0, MAJOR_NAME);
-	return min(major, 0);
+	pvblk_major = register_blkdev(0, PVBLK_MAJOR_NAME);
+	return min(pvblk_major, 0);
 }
 
 void pvblk_disk_module_exit(void)
 {
-	unregister_blkdev(major, MAJOR_NAME);
+	unregister_blkdev(pvblk_major, PVBLK_MAJOR_NAME);
 	ida_destroy(&pvblk_ida);
 }
 
@@ -62,7 +62,7 @@ static void pvblk_update_capacity(struct pvblk_dev *dev, bool resize)
 	/* Read after it: a device that is gone reads as all ones. */
 	if (dev->vdev->config->get_status(dev->vdev) == 0xff)
 		return;
-	/* Said in whole blocks; what is left at the end stays part of the disk. */
+	/* The message counts whole blocks.  A rest at the end stays part of the disk. */
 	blocks = div_u64(capacity, bs >> SECTOR_SHIFT);
 	string_get_size(blocks, bs, STRING_UNITS_2, size2, sizeof(size2));
 	string_get_size(blocks, bs, STRING_UNITS_10, size10, sizeof(size10));
@@ -96,7 +96,7 @@ int pvblk_get_id(struct gendisk *disk, char *id)
 	err = blk_rq_map_kern(disk->queue, req, id, VIRTIO_BLK_ID_BYTES, GFP_KERNEL);
 	if (!err) {
 		r = blk_mq_rq_to_pdu(req);
-		/* In case the request never gets as far as the device. */
+		/* The request may fail before it reaches the device. */
 		r->status = VIRTIO_BLK_S_IOERR;
 		err = blk_status_to_errno(blk_execute_rq(req, false));
 		if (!err)
@@ -150,8 +150,8 @@ const struct block_device_operations pvblk_fops = {
 };
 
 /*
- * Whether a name is another disk's, not MINE.  Adding one would fail as well, but with
- * a stack trace.  It is not for us to try the next: virtio_blk may want it later, and
+ * Whether a disk other than MINE has a name.  device_add_disk() would fail as well, but with a
+ * stack trace.  The driver does not try the next name, because virtio_blk may want that later, and
  * would fail then.
  */
 static int pvblk_check_name(const char *name, struct gendisk *mine)
@@ -252,7 +252,7 @@ int pvblk_disk_alloc(struct pvblk_dev *dev)
 		put_disk(disk);
 		return err;
 	}
-	disk->major = major;
+	disk->major = pvblk_major;
 	disk->first_minor = dev->index << PVBLK_PART_BITS;
 	disk->minors = 1 << PVBLK_PART_BITS;
 	disk->fops = &pvblk_fops;

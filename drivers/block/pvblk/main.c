@@ -36,9 +36,12 @@ static unsigned int poll_max_us = 200;
 module_param(poll_max_us, uint, 0644);
 MODULE_PARM_DESC(poll_max_us, "Adaptive mode of new devices: longest wait to poll through (microseconds, default 200)");
 
-static enum virtio_poll_mode default_mode;
+static enum virtio_poll_mode pvblk_default_mode;
 
-/* For what requests wait for: it has a rescuer, and is not frozen before a suspend waits for it. */
+/*
+ * Works that requests wait for run here.  The queue has a rescuer, and a suspend, which waits for
+ * these works, does not freeze it.
+ */
 struct workqueue_struct *pvblk_wq;
 
 /*
@@ -90,7 +93,7 @@ static int pvblk_alloc_vqs(struct pvblk_dev *dev)
 	return 0;
 }
 
-/* What interrupts queued, once there are none any more. */
+/* Interrupts queued these works.  No interrupt comes any more. */
 static void pvblk_cancel_reaps(struct pvblk_dev *dev)
 {
 	unsigned int i;
@@ -129,7 +132,7 @@ static void pvblk_one_set(struct irq_affinity *desc, unsigned int vectors)
 	desc->set_size[0] = vectors;
 }
 
-/* At probe and again after the device was reset. */
+/* The driver does this at probe, and again after it has reset the device. */
 static int pvblk_find_vqs(struct pvblk_dev *dev)
 {
 	struct irq_affinity desc = { .calc_sets = pvblk_one_set };
@@ -207,7 +210,7 @@ bool pvblk_reset(struct virtio_device *vdev)
 	return false;
 }
 
-/* Nobody else gives it back to a device that read as gone, see pvblk_reset(). */
+/* pvblk_reset() takes bus mastering from a device that reads as gone.  Only this gives it back. */
 static void pvblk_allow_dma(struct virtio_device *vdev)
 {
 	struct device *parent = vdev->dev.parent;
@@ -256,7 +259,7 @@ static void pvblk_release_rings(struct pvblk_dev *dev)
  */
 bool pvblk_take_down(struct pvblk_dev *dev)
 {
-	/* There are none after a suspend, nor if it failed to come back from one. */
+	/* A device that was suspended, or that failed to resume, has no rings. */
 	bool there, rings = dev->vqs[0].q.vq;
 	unsigned int i;
 
@@ -330,7 +333,7 @@ static int pvblk_alloc_tags(struct pvblk_dev *dev)
 	return blk_mq_alloc_tag_set(set);
 }
 
-/* Tags, and a disk that is open to everybody; the caller takes down what there is. */
+/* Make the tags and the disk, and let users have it.  If that fails, the caller takes both down. */
 static int pvblk_make_disk(struct pvblk_dev *dev)
 {
 	int err;
@@ -374,7 +377,7 @@ static int pvblk_probe(struct virtio_device *vdev)
 	INIT_WORK(&dev->fail_work, pvblk_fail_work);
 	INIT_WORK(&dev->restart_work, pvblk_restart_work);
 	dev->vdev = vdev;
-	dev->poll.mode = default_mode;
+	dev->poll.mode = pvblk_default_mode;
 	dev->poll.max_us = min(poll_max_us, VIRTIO_POLL_MAX_US);
 	vdev->priv = dev;
 	pvblk_allow_dma(vdev);
@@ -436,7 +439,7 @@ static void pvblk_remove(struct virtio_device *vdev)
 	/* Pulled out: nothing will be answered. */
 	if (pvblk_device_broken(dev))
 		queue_work(pvblk_wq, &dev->fail_work);
-	/* Not resumed: what came since waits, and nothing will start it. */
+	/* The device did not resume.  Requests have waited since, and nothing would start them. */
 	if (dev->suspended) {
 		WRITE_ONCE(dev->dead, true);
 		blk_mq_unquiesce_queue(dev->disk->queue);
@@ -457,7 +460,7 @@ static void pvblk_config_changed(struct virtio_device *vdev)
 {
 	struct pvblk_dev *dev = vdev->priv;
 
-	/* Not a freezable queue: pvblk_freeze() waits for it. */
+	/* This queue is not freezable, because pvblk_freeze() waits for the work. */
 	schedule_work(&dev->config_work);
 }
 
@@ -473,7 +476,7 @@ static void pvblk_collect_for_iopoll(struct pvblk_dev *dev)
 }
 
 /*
- * Wait for what is in flight; let what comes wait.  A device that does not answer
+ * Wait for the requests in flight, and let new ones wait.  A device that does not answer
  * must not hang the whole system's suspend.
  */
 static bool pvblk_quiesce(struct pvblk_dev *dev)
@@ -532,10 +535,10 @@ static int pvblk_restore(struct virtio_device *vdev)
 #endif
 
 /*
- * Not VIRTIO_BLK_F_ZONED: a host-managed zoned device does not come up without
- * it and stays with virtio_blk.
+ * VIRTIO_BLK_F_ZONED is missing.  So a host-managed zoned device, which does not come up without
+ * it, stays with virtio_blk.
  */
-static unsigned int features[] = {
+static unsigned int pvblk_features[] = {
 	VIRTIO_BLK_F_SEG_MAX, VIRTIO_BLK_F_SIZE_MAX, VIRTIO_BLK_F_GEOMETRY,
 	VIRTIO_BLK_F_RO, VIRTIO_BLK_F_BLK_SIZE, VIRTIO_BLK_F_FLUSH,
 	VIRTIO_BLK_F_TOPOLOGY, VIRTIO_BLK_F_CONFIG_WCE, VIRTIO_BLK_F_MQ,
@@ -543,8 +546,8 @@ static unsigned int features[] = {
 };
 
 struct virtio_driver pvblk_driver = {
-	.feature_table		= features,
-	.feature_table_size	= ARRAY_SIZE(features),
+	.feature_table		= pvblk_features,
+	.feature_table_size	= ARRAY_SIZE(pvblk_features),
 	.driver.name		= "virtio_pvblk",
 	.id_table		= pvblk_id_table,
 	.validate		= pvblk_validate,
@@ -565,7 +568,7 @@ static int __init pvblk_init(void)
 		pr_err("virtio_pvblk: mode must be adaptive, busy or irq, not %s\n", mode);
 		return -EINVAL;
 	}
-	default_mode = err;
+	pvblk_default_mode = err;
 
 	pvblk_wq = alloc_workqueue("virtio_pvblk", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
 	if (!pvblk_wq)

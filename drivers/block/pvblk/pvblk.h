@@ -92,7 +92,7 @@ struct pvblk_dev {
 	struct notifier_block shutdown_nb;	/* likewise */
 };
 
-/* What a request carries; the block layer allocates it with the request. */
+/* The driver's part of a request.  The block layer allocates it with the request. */
 struct pvblk_req {
 	struct virtio_blk_outhdr hdr;
 	struct virtio_blk_discard_write_zeroes range;

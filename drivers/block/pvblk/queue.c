@@ -67,7 +67,7 @@ static void pvblk_queue_tell(struct pvblk_vq *vq, bool kick, struct task_struct 
 		wake_up_process(wake);
 }
 
-/* What to tell the block layer when the ring did not take a request. */
+/* The ring did not take a request.  Returns the status that the block layer gets. */
 static blk_status_t pvblk_add_failed(struct pvblk_vq *vq, int err)
 {
 	/*
@@ -119,10 +119,10 @@ static blk_status_t pvblk_queue_rq(struct blk_mq_hw_ctx *hctx,
 }
 
 /*
- * Unlike the others it is called for queues that are quiesced, too, by a plug that
- * counts what it was refused as queued.  Those may have no ring; but one with requests
- * in flight has, and keeps it until we are through (pvblk_release_rings()).  Where
- * everything has come back already, there is nothing to kick for.
+ * The block layer calls it for quiesced queues, too, because a plug counts requests that the driver
+ * has refused as queued.  A quiesced queue may have no ring.  One with requests in flight has, and
+ * keeps it until this function returns (pvblk_release_rings()).  If all requests have come back,
+ * there is nothing to kick for.
  */
 static void pvblk_commit_rqs(struct blk_mq_hw_ctx *hctx)
 {
@@ -210,14 +210,13 @@ static unsigned int pvblk_queue_collect(struct pvblk_vq *vq, struct rq_list *don
 }
 
 /*
- * There is room in the ring again; returns IOB, or NULL where a request waits, or may.
+ * There is room in the ring again.  Returns IOB, or NULL if a request waits, or may wait.
  *
- * The request that found the ring full may not be on the dispatch list yet, so
- * that starting the queue finds nothing to run.  The block layer covers that by
- * BLK_MQ_S_SCHED_RESTART, which is looked at when a request is freed, but not
- * when a batch of them is.  So these are to be freed one by one; and so are all
- * that come in while the bit is set, as its owner may be late: another dispatcher
- * may have gone on with what the first start found.
+ * The request that found the ring full may not be on the dispatch list yet.  Then starting the
+ * queue finds nothing to run.  The block layer covers that by BLK_MQ_S_SCHED_RESTART.  It reads
+ * that bit when it frees a single request, but not when it frees a batch.  So the driver completes
+ * requests one by one when it starts the queue, and as long as the bit is set: the dispatcher that
+ * set the bit may be late, because another one took the requests that the first start found.
  */
 static struct io_comp_batch *pvblk_queue_restart(struct pvblk_vq *vq, struct io_comp_batch *iob)
 {
@@ -307,7 +306,7 @@ void pvblk_vq_callback(struct virtqueue *virtqueue)
 	queue_work(system_bh_highpri_wq, &vq->reap);
 }
 
-/* In a softirq, after an interrupt or when enabling callbacks lost the race. */
+/* A softirq runs this after an interrupt, or when enabling callbacks has lost the race. */
 void pvblk_reap_work(struct work_struct *work)
 {
 	struct pvblk_vq *vq = container_of(work, struct pvblk_vq, reap);
@@ -381,10 +380,13 @@ static void pvblk_count_timeout(struct pvblk_vq *vq)
 	spin_unlock_bh(&vq->q.lock);
 }
 
-/* As often a late request is waited for while the device is removed: at 30 s, ten minutes. */
+/* A removal waits for a late request so many times io_timeout: at 30 s, ten minutes. */
 #define PVBLK_REMOVAL_WAITS	20
 
-/* Not a word for as long as a request may take: a late one may only be one of many. */
+/*
+ * Whether the device has answered nothing for as long as a request may take.  A late request does
+ * not tell, because it may be one of many.
+ */
 static bool pvblk_is_silent(struct pvblk_dev *dev)
 {
 	unsigned int i, limit = dev->disk->queue->rq_timeout;

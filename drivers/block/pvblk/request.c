@@ -44,7 +44,7 @@ static blk_status_t pvblk_prep_ranges(struct request *req, u32 flags)
 	if (!range)
 		return BLK_STS_RESOURCE;
 	__rq_for_each_bio(bio, req) {
-		/* Fewer than asked for must not count as done. */
+		/* A request of which only a part was sent must not count as done. */
 		if (WARN_ON_ONCE(n == segs)) {
 			kfree(range);
 			return BLK_STS_IOERR;

@@ -26,9 +26,9 @@
  *   forget the change.  pvblk_cache_restart() sets the mode afterwards.
  * - Removal, suspend and a failing probe do not take the rings down, because they disable the
  *   work and wait for it first.
- * - The system does not shut down.  Then virtio's core resets the device, without a lock and without
- *   asking the driver, and nothing may set the device to work again: it would write into the memory
- *   of the next kernel.  So a reboot notifier disables the work and waits for it.
+ * - The system does not shut down.  At shutdown virtio's core resets the device, without a lock and
+ *   without asking the driver, and nothing may set the device to work again, because it could write
+ *   into the next kernel's memory.  So a reboot notifier disables the work and waits for it.
  *
  * Memory reclaim, CPU hotplug and changes of limits or cache mode may all wait for requests of
  * this disk, and so for the restart.  Therefore it allocates without I/O, its workqueue has a

@@ -15,9 +15,9 @@ const char *const pvblk_mode_names[] = {
 	[VIRTIO_POLL_BUSY] = "busy",
 };
 
-static const char *const cache_types[] = { "write through", "write back" };
+static const char *const pvblk_cache_types[] = { "write through", "write back" };
 
-static struct pvblk_dev *to_pvblk(struct device *d)
+static struct pvblk_dev *pvblk_of(struct device *d)
 {
 	return dev_to_disk(d)->private_data;
 }
@@ -37,14 +37,14 @@ static DEVICE_ATTR_RO(serial);
 
 static ssize_t cache_type_show(struct device *d, struct device_attribute *attr, char *buf)
 {
-	return sysfs_emit(buf, "%s\n", cache_types[pvblk_cache_mode(to_pvblk(d)->vdev)]);
+	return sysfs_emit(buf, "%s\n", pvblk_cache_types[pvblk_cache_mode(pvblk_of(d)->vdev)]);
 }
 
 static ssize_t cache_type_store(struct device *d, struct device_attribute *attr,
 				const char *buf, size_t count)
 {
-	struct pvblk_dev *dev = to_pvblk(d);
-	int wce = sysfs_match_string(cache_types, buf);
+	struct pvblk_dev *dev = pvblk_of(d);
+	int wce = sysfs_match_string(pvblk_cache_types, buf);
 
 	if (wce < 0)
 		return wce;
@@ -55,7 +55,7 @@ static ssize_t cache_type_store(struct device *d, struct device_attribute *attr,
 }
 static DEVICE_ATTR_RW(cache_type);
 
-static struct attribute *disk_attrs[] = {
+static struct attribute *pvblk_disk_attrs[] = {
 	&dev_attr_serial.attr,
 	&dev_attr_cache_type.attr,
 	NULL,
@@ -63,7 +63,7 @@ static struct attribute *disk_attrs[] = {
 
 static umode_t pvblk_disk_attr_mode(struct kobject *kobj, struct attribute *a, int n)
 {
-	struct pvblk_dev *dev = to_pvblk(kobj_to_dev(kobj));
+	struct pvblk_dev *dev = pvblk_of(kobj_to_dev(kobj));
 
 	if (a == &dev_attr_cache_type.attr &&
 	    !virtio_has_feature(dev->vdev, VIRTIO_BLK_F_CONFIG_WCE))
@@ -71,17 +71,17 @@ static umode_t pvblk_disk_attr_mode(struct kobject *kobj, struct attribute *a, i
 	return a->mode;
 }
 
-static const struct attribute_group disk_group = {
-	.attrs = disk_attrs,
+static const struct attribute_group pvblk_disk_group = {
+	.attrs = pvblk_disk_attrs,
 	.is_visible = pvblk_disk_attr_mode,
 };
 
 static ssize_t mode_show(struct device *d, struct device_attribute *attr, char *buf)
 {
-	return sysfs_emit(buf, "%s\n", pvblk_mode_names[READ_ONCE(to_pvblk(d)->poll.mode)]);
+	return sysfs_emit(buf, "%s\n", pvblk_mode_names[READ_ONCE(pvblk_of(d)->poll.mode)]);
 }
 
-/* What was learned was learned for another mode, or another limit. */
+/* The policy has learned from waits under another mode, or another limit. */
 static void pvblk_forget(struct pvblk_dev *dev)
 {
 	unsigned int i;
@@ -98,15 +98,15 @@ static ssize_t mode_store(struct device *d, struct device_attribute *attr,
 
 	if (m < 0)
 		return m;
-	WRITE_ONCE(to_pvblk(d)->poll.mode, m);
-	pvblk_forget(to_pvblk(d));
+	WRITE_ONCE(pvblk_of(d)->poll.mode, m);
+	pvblk_forget(pvblk_of(d));
 	return count;
 }
 static DEVICE_ATTR_RW(mode);
 
 static ssize_t poll_max_us_show(struct device *d, struct device_attribute *attr, char *buf)
 {
-	return sysfs_emit(buf, "%u\n", READ_ONCE(to_pvblk(d)->poll.max_us));
+	return sysfs_emit(buf, "%u\n", READ_ONCE(pvblk_of(d)->poll.max_us));
 }
 
 static ssize_t poll_max_us_store(struct device *d, struct device_attribute *attr,
@@ -119,18 +119,18 @@ static ssize_t poll_max_us_store(struct device *d, struct device_attribute *attr
 		return err;
 	if (us > VIRTIO_POLL_MAX_US)
 		return -ERANGE;
-	WRITE_ONCE(to_pvblk(d)->poll.max_us, us);
-	pvblk_forget(to_pvblk(d));
+	WRITE_ONCE(pvblk_of(d)->poll.max_us, us);
+	pvblk_forget(pvblk_of(d));
 	return count;
 }
 static DEVICE_ATTR_RW(poll_max_us);
 
-/* Not a snapshot: each number is right by itself. */
+/* The numbers are no snapshot.  Each is right by itself. */
 #define PVBLK_SHOW(name, expr)							\
 static ssize_t name##_show(struct device *d, struct device_attribute *attr,	\
 			   char *buf)						\
 {										\
-	struct pvblk_dev *dev = to_pvblk(d);					\
+	struct pvblk_dev *dev = pvblk_of(d);					\
 	unsigned int i;								\
 	int len = 0;								\
 										\
@@ -185,7 +185,7 @@ static const struct attribute_group pvblk_group = {
 };
 
 const struct attribute_group *pvblk_groups[] = {
-	&disk_group,
+	&pvblk_disk_group,
 	&pvblk_group,
 	NULL,
 };
