@@ -19,13 +19,23 @@ class Claim(MoveCase):
 
     def test_a_probe_that_fails(self):
         """virtio_blk can have the device all the same."""
-        bus = "/sys/bus/virtio"
         dev = self.sh("basename $(readlink /sys/block/vdb/device)")
+        self.fails_to_probe(dev, f"claim={dev}")
+
+    def test_a_probe_that_fails_while_the_driver_is_registered(self):
+        dev = self.overridable("vdb")
+        override = f"/sys/bus/virtio/devices/{dev}/driver_override"
+        self.addCleanup(self.sh, f"echo >{override}")
+        self.sh(f"echo virtio_pvblk >{override}")
+        self.fails_to_probe(dev, "", f"echo >{override}")
+
+    def fails_to_probe(self, dev, parameters, afterwards="true"):
+        bus = "/sys/bus/virtio"
         self.sh(f"rmmod virtio_pvblk; echo {dev} >{bus}/drivers/virtio_blk/unbind")
-        self.guest.modprobe("virtio_pvblk", f"first_index=0 claim={dev}")
+        self.guest.modprobe("virtio_pvblk", f"first_index=0 {parameters}")
         self.assertIn("the name vda is taken", self.sh("dmesg | tail -5"))
         self.assertEqual(int(self.sh(f"cat {bus}/devices/{dev}/status"), 0), 1)
-        self.sh(f"echo {dev} >{bus}/drivers/virtio_blk/bind")
+        self.sh(f"{afterwards}; echo {dev} >{bus}/drivers/virtio_blk/bind")
         self.assertEqual(int(self.sh(f"cat {bus}/devices/{dev}/status"), 0) & 0x80, 0)
         self.assertEqual(self.names(), self.THEIRS)
         self.sh("dd if=/dev/vdb of=/dev/null bs=4k count=16 iflag=direct")

@@ -40,6 +40,22 @@ class Move(MoveCase):
         self.sh("ln -sf /dev/vda /run/fast0")
         self.assertEqual(self.sh("pvblkctl take /run/fast0").split()[-1], "vdaa")
 
+    def test_driver_override_keeps_it(self):
+        """Until it is given back, no other driver gets it, in whichever order they are loaded."""
+        dev = self.overridable("vdb")
+        override = f"/sys/bus/virtio/devices/{dev}/driver_override"
+        # As the rule of udev has it, but too late: the driver that has it does not match any more.
+        self.sh(f"echo virtio_pvblk >{override}; pvblkctl take vdb")
+        self.assertEqual(self.reload(""), (("vdaa",), ("vda", "vdaa", "vdb")))
+        self.assertEqual(self.attribute("vdaa", "serial"), "serial-1")
+        self.assertEqual(self.reload("", ours_first=False)[1], ("vda", "vdaa", "vdb"))
+        refused = self.guest.run("exec 5</dev/vdaa; pvblkctl give vdaa")
+        self.assertIn("open in process", refused.err)
+        self.assertEqual(self.sh(f"cat {override}"), "virtio_pvblk")
+        self.sh("pvblkctl give vdaa")
+        self.assertEqual(self.sh(f"cat {override}"), "(null)")
+        self.assertEqual(self.reload(""), ((), self.THEIRS))
+
     def test_all_of_them(self):
         taken = self.sh("pvblkctl take -m irq all").splitlines()
         self.assertEqual([line.split()[-1] for line in taken], ["vdaa", "vdab", "vdac"])

@@ -353,6 +353,13 @@ class MoveCase(GuestCase):
     def drivers(self):
         return sorted(line.split()[2] for line in self.sh("pvblkctl list").splitlines())
 
+    def overridable(self, disk):
+        """The name of its device; a test that wants driver_override is skipped without it."""
+        dev = self.sh(f"basename $(readlink /sys/block/{disk}/device)")
+        if self.status(f"test -e /sys/bus/virtio/devices/{dev}/driver_override"):
+            self.skipTest("the virtio bus has no driver_override")
+        return dev
+
     def reload(self, parameters, ours_first=True):
         """Reload both drivers.  Return the disks of the one loaded first, then all disks."""
         self.sh("rmmod virtio_pvblk; rmmod virtio_blk")
