@@ -44,9 +44,9 @@ struct mm_struct;
 
 /**
  * struct vhost_poll_ops - what a poller asks of a source
- * @poll: serve up to @budget requests and completions; returns how many.  @now is ktime_get_ns()
- *	of a moment ago, so that not each source reads the clock for itself, or 0 if that is
- *	not known
+ * @poll: serve up to @budget requests and completions; returns how many.  *@now is
+ *	ktime_get_ns() of a moment ago, so that not each source reads the clock for itself, or 0
+ *	if that is not known.  A source that did more than look sets it to 0
  * @arm: turn notifications on before the poller sleeps; returns true if there
  *	is work already, in which case the poller does not sleep.  Requests that
  *	are merely in flight are not work, whether @polled or not
@@ -62,7 +62,7 @@ struct mm_struct;
  * @punt: have a worker carry it out
  */
 struct vhost_poll_ops {
-	int (*poll)(struct vhost_poll_source *src, int budget, u64 now);
+	int (*poll)(struct vhost_poll_source *src, int budget, u64 *now);
 	bool (*arm)(struct vhost_poll_source *src);
 	void (*disarm)(struct vhost_poll_source *src);
 	void *(*pop)(struct vhost_poll_source *src);

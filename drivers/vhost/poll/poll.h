@@ -120,6 +120,7 @@ struct vhost_poll_counters {
  * @mm: in use by the thread, with a reference of its own
  * @clock: when the last round ended
  * @round_ns: @clock, if only looks that found nothing took time since then; otherwise 0
+ * @switches: of the thread, when @round_ns was last used
  * @policy: what it learned
  * @count: what it did
  * @sleep_seq: guards @sleep_ns and @sleep_since against torn reads
@@ -164,6 +165,7 @@ struct vhost_poller {
 	struct hrtimer watch;
 	u64 clock;
 	u64 round_ns;
+	unsigned long switches;
 	struct vhost_poll_policy policy;
 	struct vhost_poll_counters count;
 	seqcount_t sleep_seq;

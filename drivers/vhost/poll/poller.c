@@ -118,6 +118,18 @@ static int vhost_source_budget(const struct vhost_poll_source *src)
 	return max(1U, READ_ONCE(src->weight) * BUDGET_100 / 100);
 }
 
+/* The thread may have lost its CPU since it read the clock, also where it could not know. */
+static u64 *poller_round_clock(struct vhost_poller *p)
+{
+	unsigned long switches = current->nvcsw + current->nivcsw;
+
+	if (p->switches != switches) {
+		p->switches = switches;
+		p->round_ns = 0;
+	}
+	return &p->round_ns;
+}
+
 /* Returns false if the thread lost the role, and must not touch the poller any more. */
 static bool poller_round(struct vhost_poller *p, unsigned int *work)
 {
@@ -127,11 +139,9 @@ static bool poller_round(struct vhost_poller *p, unsigned int *work)
 	list_for_each_entry(src, &p->sources, node) {
 		if (!poller_enter(p, src))
 			continue;
-		n = src->ops->poll(src, vhost_source_budget(src), p->round_ns);
-		if (n > 0) {
+		n = src->ops->poll(src, vhost_source_budget(src), poller_round_clock(p));
+		if (n > 0)
 			*work += n;
-			p->round_ns = 0;
-		}
 		if (!src->waiting)
 			continue;
 		p->round_ns = 0;
@@ -407,14 +417,6 @@ static bool poller_freeze(struct vhost_poller *p)
 	return true;
 }
 
-/* To the other threads of this CPU, and to every flavour of RCU. */
-static void poller_give_way(struct vhost_poller *p)
-{
-	rcu_tasks_qs(current, false);
-	if (cond_resched())
-		p->round_ns = 0;
-}
-
 /* Until the poller ends or the role is lost. */
 static void poller_poll(struct vhost_poller *p)
 {
@@ -433,7 +435,8 @@ static void poller_poll(struct vhost_poller *p)
 			poller_worked(p);
 		else
 			poller_idle(p);
-		poller_give_way(p);
+		/* The other threads of this CPU, and every flavour of RCU. */
+		cond_resched_tasks_rcu_qs();
 	}
 	poller_drop_mm(p);
 }

@@ -276,7 +276,8 @@ static int vserve_round_locked(struct vserve_vring *vring, int budget, u64 now)
 		return 0;
 	}
 
-	vring->now = now ?: ktime_get_ns();
+	/* A worker may have read the clock later than the poller. */
+	vring->now = max(vring->now, now ?: ktime_get_ns());
 	WRITE_ONCE(vring->reaper, current);
 	if (vring->nr_polled)
 		vring->ops->reap(vring);
@@ -359,13 +360,16 @@ static noinline int vserve_round(struct vserve_vring *vring, int budget, u64 now
 	return nr;
 }
 
-static int vserve_poll(struct vhost_poll_source *src, int budget, u64 now)
+static int vserve_poll(struct vhost_poll_source *src, int budget, u64 *now)
 {
 	struct vserve_vring *vring = vserve_to_vring(src);
+	int nr;
 
 	if (READ_ONCE(vring->with_worker) || vserve_looks_idle(vring))
 		return 0;
-	return vserve_round(vring, budget, now);
+	nr = vserve_round(vring, budget, *now);
+	*now = 0;
+	return nr;
 }
 
 /*
