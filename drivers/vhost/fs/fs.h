@@ -317,6 +317,8 @@ struct vhfs_way {
  * @refs: requests, open files, and one for the table while @lookups is not 0
  * @opens: how many of @refs are open files
  * @seq: of rename_lock, when @dentry was last seen beneath the root of @mount
+ *
+ * vhfs_handle_get_known() reads @inode, @lookups and @seq without the lock.
  */
 struct vhfs_node {
 	u64 id;

@@ -317,11 +317,11 @@ static bool vhfs_count_lookup(struct vhfs_node *node, const struct inode *inode,
 	there = node->lookups && node->inode == inode;
 	vhfs_node_used(node);
 	if (there && !vhfs_is_root(node))
-		node->lookups++;
+		WRITE_ONCE(node->lookups, node->lookups + 1);
 	if (there && dentry && vhfs_better_name(node, dentry)) {
 		*old = node->dentry;
 		node->dentry = dget(dentry);
-		node->seq = VHFS_SEQ_NEVER;
+		WRITE_ONCE(node->seq, VHFS_SEQ_NEVER);
 	}
 	spin_unlock(&node->lock);
 	return there;
@@ -519,7 +519,7 @@ static int vhfs_know_at_cap(struct vhfs_req *req, const struct vhfs_place *at,
 	spin_lock(&node->lock);
 	r = node->lookups ? 0 : -EEXIST;
 	if (!r)
-		node->lookups++;
+		WRITE_ONCE(node->lookups, node->lookups + 1);
 	spin_unlock(&node->lock);
 	vhfs_swap_moved(at);
 	*id = node->id;
@@ -593,7 +593,7 @@ static bool vhfs_count_down(struct vhfs_node *node, u64 count)
 	spin_lock(&node->lock);
 	left = count < node->lookups;
 	if (left)
-		node->lookups -= count;
+		WRITE_ONCE(node->lookups, node->lookups - count);
 	spin_unlock(&node->lock);
 	return left;
 }
@@ -619,9 +619,9 @@ static bool vhfs_node_remove(struct vhfs_node *node, u64 count)
 	spin_lock(&node->lock);
 	/* Not if it was told of in between, or removed by another FORGET. */
 	if (node->lookups > count) {
-		node->lookups -= count;
+		WRITE_ONCE(node->lookups, node->lookups - count);
 	} else if (node->lookups) {
-		node->lookups = 0;
+		WRITE_ONCE(node->lookups, 0);
 		gone = true;
 	}
 	spin_unlock(&node->lock);

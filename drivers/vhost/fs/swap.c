@@ -222,7 +222,7 @@ static struct dentry *vhfs_make_swapped(struct vhfs_table *table, struct vhfs_no
 		return ERR_PTR(r);
 	vhfs_node_unhash(table, node);
 	node->fid = fid;
-	node->inode = NULL;
+	WRITE_ONCE(node->inode, NULL);
 	WRITE_ONCE(node->dentry, NULL);
 	WRITE_ONCE(table->nr_swapped, table->nr_swapped + 1);
 	table->swapped_out++;
@@ -421,19 +421,20 @@ static int vhfs_make_live(struct vhfs_table *table, struct vhfs_node *node, stru
 {
 	int r;
 
-	node->inode = d_inode(dentry);
+	/* First, so that no reader takes the old one for the new inode's. */
+	WRITE_ONCE(node->seq, VHFS_SEQ_NEVER);
+	WRITE_ONCE(node->inode, d_inode(dentry));
 	/* Else it was forgotten, and is in no table. */
 	if (node->lookups) {
 		r = vhfs_node_hash(table, node);
 		if (r) {
-			node->inode = NULL;
+			WRITE_ONCE(node->inode, NULL);
 			return r == -EEXIST ? -ESTALE : -ENOMEM;
 		}
 		vhfs_fid_remove(table, node);
 	}
 	*old = node->fid;
 	node->fid = NULL;
-	node->seq = VHFS_SEQ_NEVER;
 	table->swapped_in++;
 	/* Pairs with the acquire in vhfs_is_live(). */
 	smp_store_release(&node->dentry, dentry);
