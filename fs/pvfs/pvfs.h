@@ -101,9 +101,11 @@ struct pvfs_close {
 	bool background;		/* a request that the core waits for at umount */
 };
 
-/* On the stack of a caller that polls; written under q->poll.lock. */
+/* On the stack of a caller that polls.  The caller alone uses the first two. */
 struct pvfs_wait {
-	bool done;
+	u64 start;			/* local_clock(), from when its budget counts */
+	u64 budget;			/* for how long it polls, in nanoseconds */
+	bool done;			/* written under q->poll.lock */
 };
 
 struct pvfs_slot {
@@ -285,9 +287,8 @@ unsigned int pvfs_page_count(const struct fuse_args_pages *ap);
 /* wait.c: callers that poll */
 extern struct virtio_poll_settings pvfs_poll_settings;
 extern const struct virtio_poll_ops pvfs_poll_ops;
-u64 pvfs_wait_begin(struct pvfs_queue *q, struct pvfs_slot *slot, struct pvfs_wait *wait);
-bool pvfs_wait_poll(struct pvfs_queue *q, struct pvfs_slot *slot, struct pvfs_wait *wait,
-		    u64 budget);
+bool pvfs_wait_begin(struct pvfs_queue *q, struct pvfs_slot *slot, struct pvfs_wait *wait);
+bool pvfs_wait_poll(struct pvfs_queue *q, struct pvfs_slot *slot, struct pvfs_wait *wait);
 void pvfs_wait_over(struct pvfs_queue *q, struct pvfs_slot *slot, u64 now);
 void pvfs_watch(struct pvfs_queue *q);
 

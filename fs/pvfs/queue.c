@@ -278,8 +278,8 @@ static void pvfs_send_now(struct pvfs_queue *q, struct fuse_iqueue *fiq, struct 
 	bool sync = !test_bit(FR_BACKGROUND, &req->flags);
 	struct pvfs_wait wait = {};
 	struct pvfs_slot *slot;
+	bool polls = false;
 	bool kick = false;
-	u64 budget = 0;
 	void *big;
 
 	big = pvfs_request_big(req, sync ? GFP_KERNEL : GFP_ATOMIC);
@@ -293,19 +293,22 @@ static void pvfs_send_now(struct pvfs_queue *q, struct fuse_iqueue *fiq, struct 
 	slot = pvfs_publish(q, fiq, req, big);
 	if (!IS_ERR(slot)) {
 		if (slot && sync)
-			budget = pvfs_wait_begin(q, slot, &wait);
+			polls = pvfs_wait_begin(q, slot, &wait);
 		pvfs_watch(q);
 		kick = pvfs_kick_prepare(q);
 	}
 	spin_unlock_bh(&q->poll.lock);
-	if (kick)
+	if (kick) {
 		virtqueue_notify(q->poll.vq);
+		/* The exit is not for the caller's budget to pay. */
+		wait.start = local_clock();
+	}
 	if (unlikely(!slot))
 		pvfs_dispatch_all(q->dev);
-	if (budget && !pvfs_wait_poll(q, slot, &wait, budget))
-		budget = 0;
+	if (polls && !pvfs_wait_poll(q, slot, &wait))
+		polls = false;
 	preempt_enable();
-	if (budget)
+	if (polls)
 		pvfs_request_end(req);
 	else if (sync && !IS_ERR(slot))
 		pvfs_wait_here(q->dev, req, slot);

@@ -90,29 +90,31 @@ const struct virtio_poll_ops pvfs_poll_ops = {
  * @slot: the caller's request, in the ring
  * @wait: of the caller
  *
- * Return: for how long, in nanoseconds; 0: the caller does not poll.
+ * Return: whether it does.
  */
-u64 pvfs_wait_begin(struct pvfs_queue *q, struct pvfs_slot *slot, struct pvfs_wait *wait)
+bool pvfs_wait_begin(struct pvfs_queue *q, struct pvfs_slot *slot, struct pvfs_wait *wait)
 {
 	struct virtio_poll_policy *policy;
 	u64 max_ns = pvfs_poll_max_ns();
 	u64 budget = 0;
 
 	if (slot->class == PVFS_NEVER)
-		return 0;
+		return false;
 	policy = &q->policy[slot->class];
 	if (!pvfs_must_leave(q) && virtio_poll_policy_polls(policy, max_ns))
 		budget = virtio_poll_policy_budget(policy, max_ns);
 	/* The queue's own policy counts it as stolen, if it would have polled. */
-	if (budget && virtio_poll_cpu_stolen())
+	if (budget && virtio_poll_cpu_stolen(slot->start))
 		budget = 0;
 	if (!budget) {
 		q->stats.unpolled++;
-		return 0;
+		return false;
 	}
+	wait->start = slot->start;
+	wait->budget = budget;
 	slot->wait = wait;
 	virtio_poll_waiter_add(&q->poll);
-	return budget;
+	return true;
 }
 
 /* The caller is not counted any more; its request is one of many. */
@@ -177,7 +179,6 @@ static bool pvfs_wait_done(struct pvfs_wait *wait)
  * @q: the queue
  * @slot: the caller's request
  * @wait: of the caller, as given to pvfs_wait_begin()
- * @budget: what pvfs_wait_begin() returned
  *
  * Preemption has been off since pvfs_wait_begin().  There is no cpu_relax(), because
  * hosts with pause-loop exiting take the CPU away from a loop with PAUSE.
@@ -185,14 +186,12 @@ static bool pvfs_wait_done(struct pvfs_wait *wait)
  * Return: true if the reply is there and the caller is to end the request; else that
  * happens elsewhere, or has happened.
  */
-bool pvfs_wait_poll(struct pvfs_queue *q, struct pvfs_slot *slot, struct pvfs_wait *wait,
-		    u64 budget)
+bool pvfs_wait_poll(struct pvfs_queue *q, struct pvfs_slot *slot, struct pvfs_wait *wait)
 {
-	u64 start = local_clock();
 	bool over, more = true;
 
 	while (more && !pvfs_wait_done(wait)) {
-		over = (s64)(local_clock() - start) >= (s64)budget;
+		over = (s64)(local_clock() - wait->start) >= (s64)wait->budget;
 		more = pvfs_poll_once(q, slot, wait, over || pvfs_must_leave(q), over);
 	}
 	/* Once this caller has left, @wait does not change any more. */

@@ -151,7 +151,7 @@ void virtio_poll_ring(struct virtio_poll_queue *q, struct virtqueue *vq);
 void virtio_poll_release(struct virtio_poll_queue *q);
 void virtio_poll_forget(struct virtio_poll_queue *q);
 bool virtio_poll_cpu_wanted(struct virtio_poll_queue *q);
-bool virtio_poll_cpu_stolen(void);
+bool virtio_poll_cpu_stolen(u64 now);
 struct task_struct *virtio_poll_watch(struct virtio_poll_queue *q);
 void virtio_poll_answered(struct virtio_poll_queue *q, bool polled);
 void virtio_poll_interrupted(struct virtio_poll_queue *q);

@@ -116,15 +116,16 @@ EXPORT_SYMBOL_GPL(virtio_poll_cpu_wanted);
 
 /**
  * virtio_poll_cpu_stolen - whether the host takes so much of this CPU that it should not poll
+ * @now: local_clock(), which the caller has read already
  *
  * Bottom halves are off.  Each call is an observation of the CPU's steal time.  Callers ignore it
  * in busy mode.
  *
  * Return: true if a wait that begins should be left to an interrupt.
  */
-bool virtio_poll_cpu_stolen(void)
+bool virtio_poll_cpu_stolen(u64 now)
 {
-	return virtio_poll_steal_too_much(&this_cpu_ptr(&vpoll_pollers)->steal, local_clock(),
+	return virtio_poll_steal_too_much(&this_cpu_ptr(&vpoll_pollers)->steal, now,
 					  kcpustat_this_cpu->cpustat[CPUTIME_STEAL]);
 }
 EXPORT_SYMBOL_GPL(virtio_poll_cpu_stolen);

@@ -58,7 +58,7 @@ static bool vpoll_decide(struct virtio_poll_queue *q)
 		return true;
 	if (!virtio_poll_policy_polls(&q->policy, vpoll_max_ns(q)))
 		return false;
-	if (!virtio_poll_cpu_stolen())
+	if (!virtio_poll_cpu_stolen(local_clock()))
 		return true;
 	q->stats.stolen++;
 	return false;
@@ -269,7 +269,9 @@ void virtio_poll_answered(struct virtio_poll_queue *q, bool polled)
 	/* All that was in flight when another task took the CPU.  See vpoll_cover_if_needed(). */
 	if (q->callbacks && !q->inflight && q->poller && !vpoll_needs_cover(q->poller))
 		vpoll_callbacks_off(q);
-	if (READ_ONCE(q->settings->mode) != VIRTIO_POLL_ADAPTIVE) {
+	/* No wait has ended or begins: a task that polled was alone, and measures by itself. */
+	if (READ_ONCE(q->settings->mode) != VIRTIO_POLL_ADAPTIVE ||
+	    (!q->wait_start && !q->inflight)) {
 		q->wait_start = 0;
 		WRITE_ONCE(q->poll_start, 0);
 		return;
@@ -583,7 +585,7 @@ static void vpoll_timer(struct timer_list *t)
 		list_for_each_entry_safe(q, next, &p->queues, node)
 			vpoll_tick(q, waiting);
 	}
-	if (virtio_poll_cpu_stolen())
+	if (virtio_poll_cpu_stolen(local_clock()))
 		list_for_each_entry_safe(q, next, &p->queues, node)
 			vpoll_leave_to_host(q);
 	if (p->parked)
