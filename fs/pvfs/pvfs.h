@@ -108,6 +108,13 @@ struct pvfs_wait {
 	bool done;			/* written under q->poll.lock */
 };
 
+/* How much of a slot's buffer a request takes, without pages. */
+struct pvfs_need {
+	unsigned int in_size;		/* bytes that the device reads */
+	unsigned int out_size;		/* bytes that the device writes */
+	void *big;			/* a buffer instead of the slot's, or NULL */
+};
+
 struct pvfs_slot {
 	struct list_head node;		/* on q->free or q->busy */
 	struct fuse_req *req;		/* NULL if it was abandoned */
@@ -273,8 +280,9 @@ void pvfs_end_list(struct list_head *done);
 
 /* request.c: between a request and a slot */
 bool pvfs_is_patient(const struct fuse_req *req);
-void *pvfs_request_big(struct fuse_req *req, gfp_t gfp);
-void pvfs_request_fill(struct pvfs_queue *q, struct pvfs_slot *slot, struct fuse_req *req);
+int pvfs_request_measure(struct fuse_req *req, struct pvfs_need *need, gfp_t gfp);
+void pvfs_request_fill(struct pvfs_queue *q, struct pvfs_slot *slot, struct fuse_req *req,
+		       const struct pvfs_need *need);
 unsigned int pvfs_request_map(struct pvfs_queue *q, struct pvfs_slot *slot,
 			      struct scatterlist *sgs[2], unsigned int *lists);
 void pvfs_request_reply(struct pvfs_queue *q, struct pvfs_slot *slot, unsigned int written);

@@ -59,19 +59,19 @@ static int pvfs_slot_add(struct pvfs_queue *q, struct pvfs_slot *slot)
 }
 
 /*
- * Put a request into the ring.  BIG is the slot's from then on.  The request may be
+ * Put a request into the ring.  NEED->big is the slot's from then on.  The request may be
  * answered as soon as the lock is dropped.
  */
-static struct pvfs_slot *pvfs_add(struct pvfs_queue *q, struct fuse_req *req, void *big)
+static struct pvfs_slot *pvfs_add(struct pvfs_queue *q, struct fuse_req *req,
+				  const struct pvfs_need *need)
 {
 	struct pvfs_slot *slot = list_first_entry_or_null(&q->free, struct pvfs_slot, node);
 	int err;
 
 	if (!slot)
 		return ERR_PTR(-ENOSPC);
-	slot->big = big;
 	slot->lock = pvfs_lock_way(q, req);
-	pvfs_request_fill(q, slot, req);
+	pvfs_request_fill(q, slot, req, need);
 	err = pvfs_slot_add(q, slot);
 	if (unlikely(err)) {
 		slot->big = NULL;
@@ -118,9 +118,10 @@ static void pvfs_end_later(struct pvfs_queue *q, struct fuse_req *req)
 /* Send the first pending request; false: there is none, or no room. */
 static bool pvfs_dispatch_one(struct pvfs_queue *q, struct fuse_iqueue *fiq)
 {
+	struct pvfs_need need;
 	struct pvfs_slot *slot;
 	struct fuse_req *req;
-	void *big;
+	int err;
 
 	req = list_first_entry_or_null(&fiq->pending, struct fuse_req, list);
 	if (!req)
@@ -128,18 +129,17 @@ static bool pvfs_dispatch_one(struct pvfs_queue *q, struct fuse_iqueue *fiq)
 	/* The next reply frees a slot, and tries again.  So it does where memory is short. */
 	if (list_empty(&q->free) && q->poll.inflight)
 		return false;
-	big = pvfs_request_big(req, GFP_ATOMIC | __GFP_NOWARN);
-	if (IS_ERR(big) && q->poll.inflight)
+	err = pvfs_request_measure(req, &need, GFP_ATOMIC | __GFP_NOWARN);
+	if (err && q->poll.inflight)
 		return false;
-	slot = IS_ERR(big) ? big : pvfs_add(q, req, big);
+	slot = err ? ERR_PTR(err) : pvfs_add(q, req, &need);
 	if (slot == ERR_PTR(-ENOSPC)) {
-		kfree(big);
+		kfree(need.big);
 		return false;
 	}
 	list_del_init(&req->list);
 	if (IS_ERR(slot)) {
-		if (!IS_ERR(big))
-			kfree(big);
+		kfree(need.big);
 		clear_bit(FR_PENDING, &req->flags);
 		req->out.h.error = PTR_ERR(slot);
 		pvfs_end_later(q, req);
@@ -216,16 +216,16 @@ static void pvfs_refuse(struct pvfs_queue *q, struct fuse_req *req, int err)
 	spin_unlock_bh(&q->poll.lock);
 }
 
-/* Into the ring, or behind what waits for it: then it returns NULL, and has not used BIG. */
+/* Into the ring, or behind what waits for it: then it returns NULL, and has not used NEED->big. */
 static struct pvfs_slot *pvfs_publish(struct pvfs_queue *q, struct fuse_iqueue *fiq,
-				      struct fuse_req *req, void *big)
+				      struct fuse_req *req, const struct pvfs_need *need)
 {
 	struct pvfs_slot *slot = ERR_PTR(-ENOSPC);
 
 	if (unlikely(!q->live))
 		return ERR_PTR(-ENOTCONN);
 	if (likely(list_empty(&fiq->pending)))
-		slot = pvfs_add(q, req, big);
+		slot = pvfs_add(q, req, need);
 	if (likely(slot != ERR_PTR(-ENOSPC)))
 		return slot;
 	return ERR_PTR(pvfs_append(q, fiq, req));
@@ -277,20 +277,21 @@ static void pvfs_send_now(struct pvfs_queue *q, struct fuse_iqueue *fiq, struct 
 {
 	bool sync = !test_bit(FR_BACKGROUND, &req->flags);
 	struct pvfs_wait wait = {};
+	struct pvfs_need need;
 	struct pvfs_slot *slot;
 	bool polls = false;
 	bool kick = false;
-	void *big;
+	int err;
 
-	big = pvfs_request_big(req, sync ? GFP_KERNEL : GFP_ATOMIC);
-	if (IS_ERR(big)) {
-		pvfs_refuse(q, req, PTR_ERR(big));
+	err = pvfs_request_measure(req, &need, sync ? GFP_KERNEL : GFP_ATOMIC);
+	if (err) {
+		pvfs_refuse(q, req, err);
 		return;
 	}
 	/* Until the poll and the kick are over, see Locking in pvfs.h and wait.c. */
 	preempt_disable();
 	spin_lock_bh(&q->poll.lock);
-	slot = pvfs_publish(q, fiq, req, big);
+	slot = pvfs_publish(q, fiq, req, &need);
 	if (!IS_ERR(slot)) {
 		if (slot && sync)
 			polls = pvfs_wait_begin(q, slot, &wait);
@@ -313,7 +314,7 @@ static void pvfs_send_now(struct pvfs_queue *q, struct fuse_iqueue *fiq, struct 
 	else if (sync && !IS_ERR(slot))
 		pvfs_wait_here(q->dev, req, slot);
 	if (IS_ERR_OR_NULL(slot))
-		kfree(big);
+		kfree(need.big);
 	if (IS_ERR(slot))
 		pvfs_refuse(q, req, PTR_ERR(slot));
 }

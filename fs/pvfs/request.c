@@ -18,10 +18,12 @@
 /* Pages that lie side by side become one descriptor, up to this size. */
 #define PVFS_SEGMENT_MAX	SZ_64K
 
-static unsigned int pvfs_in_size(const struct fuse_args *args)
+/* The core has put the size of all that the device reads into the header. */
+static unsigned int pvfs_in_size(const struct fuse_req *req)
 {
-	return sizeof(struct fuse_in_header) +
-	       fuse_len_args(args->in_numargs - args->in_pages, (struct fuse_arg *)args->in_args);
+	const struct fuse_args *args = req->args;
+
+	return req->in.h.len - (args->in_pages ? args->in_args[args->in_numargs - 1].size : 0);
 }
 
 static unsigned int pvfs_out_size(struct fuse_req *req)
@@ -35,22 +37,26 @@ static unsigned int pvfs_out_size(struct fuse_req *req)
 }
 
 /**
- * pvfs_request_big - the buffer of a request whose arguments do not fit into a slot
+ * pvfs_request_measure - how much of a buffer a request takes
  * @req: the request
- * @gfp: how to allocate it
+ * @need: where to say it; what is in @need->big is the caller's to free
+ * @gfp: how to allocate a buffer, if the arguments do not fit into a slot
  *
- * Return: the buffer, NULL if the slot's own will do, or an ERR_PTR().
+ * Return: 0 or -ENOMEM.
  */
-void *pvfs_request_big(struct fuse_req *req, gfp_t gfp)
+int pvfs_request_measure(struct fuse_req *req, struct pvfs_need *need, gfp_t gfp)
 {
-	size_t size = ALIGN(pvfs_in_size(req->args), 8) + pvfs_out_size(req);
-	void *big;
+	size_t size;
 
+	need->in_size = pvfs_in_size(req);
+	need->out_size = pvfs_out_size(req);
+	need->big = NULL;
+	size = ALIGN(need->in_size, 8) + need->out_size;
 	if (likely(size <= PVFS_BUF_SIZE))
-		return NULL;
+		return 0;
 	/* Zeroed, so that a short reply does not show what was there before. */
-	big = kzalloc(size, gfp);
-	return big ?: ERR_PTR(-ENOMEM);
+	need->big = kzalloc(size, gfp);
+	return need->big ? 0 : -ENOMEM;
 }
 
 static enum pvfs_class pvfs_data_class(unsigned int size)
@@ -83,15 +89,19 @@ static enum pvfs_class pvfs_request_class(const struct fuse_req *req)
 	}
 }
 
+/* How long these take is up to other processes, or to the host's disk and the caller. */
+static bool pvfs_class_is_patient(enum pvfs_class class, const struct fuse_req *req)
+{
+	return class == PVFS_SYNC || pvfs_can_interrupt(req);
+}
+
 /**
  * pvfs_is_patient - may a request take long, although the server is well?
  * @req: the request, which has not been sent
- *
- * How long these take is up to other processes, or to the host's disk and the caller.
  */
 bool pvfs_is_patient(const struct fuse_req *req)
 {
-	return pvfs_request_class(req) == PVFS_SYNC || pvfs_can_interrupt(req);
+	return pvfs_class_is_patient(pvfs_request_class(req), req);
 }
 
 static void *pvfs_slot_in(struct pvfs_slot *slot)
@@ -107,14 +117,16 @@ static void *pvfs_slot_out(struct pvfs_slot *slot)
 /**
  * pvfs_request_fill - copy into a slot all that the device reads, but for pages
  * @q: the queue, locked
- * @slot: a free slot of it; @slot->big and @slot->lock are set
+ * @slot: a free slot of it; @slot->lock is set
  * @req: the request
+ * @need: of the request
  */
-void pvfs_request_fill(struct pvfs_queue *q, struct pvfs_slot *slot, struct fuse_req *req)
+void pvfs_request_fill(struct pvfs_queue *q, struct pvfs_slot *slot, struct fuse_req *req,
+		       const struct pvfs_need *need)
 {
 	struct fuse_args *args = req->args;
 	unsigned int i, n = args->in_numargs - args->in_pages;
-	void *to = pvfs_slot_in(slot);
+	void *to;
 
 	/* Unique among all queues without a lock that they share, even, and never 0. */
 	slot->unique = (++q->seq * (q->dev->nr_queues + 1) + q->index + 1) * 2;
@@ -124,12 +136,14 @@ void pvfs_request_fill(struct pvfs_queue *q, struct pvfs_slot *slot, struct fuse
 	slot->interrupt = false;
 	slot->class = pvfs_request_class(req);
 	/* A lock that is only asked for is answered at once. */
-	slot->patient = pvfs_is_patient(req) && slot->lock != PVFS_LOCK_ASKS;
-	slot->in_size = pvfs_in_size(args);
-	slot->out_size = pvfs_out_size(req);
+	slot->patient = pvfs_class_is_patient(slot->class, req) && slot->lock != PVFS_LOCK_ASKS;
+	slot->big = need->big;
+	slot->in_size = need->in_size;
+	slot->out_size = need->out_size;
 	slot->out_pages = slot->out_size && args->out_pages ?
 			  args->out_args[args->out_numargs - 1].size : 0;
 
+	to = pvfs_slot_in(slot);
 	memcpy(to, &req->in.h, sizeof(req->in.h));
 	if (slot->lock == PVFS_LOCK_ASKS)
 		((struct fuse_in_header *)to)->opcode = FUSE_SETLK;
@@ -241,10 +255,9 @@ unsigned int pvfs_request_map(struct pvfs_queue *q, struct pvfs_slot *slot,
 }
 
 /* The size of the last argument of a reply may be smaller than what was asked for. */
-static int pvfs_fit_last(struct fuse_args *args, unsigned int len)
+static int pvfs_fit_last(const struct pvfs_slot *slot, struct fuse_args *args, unsigned int len)
 {
-	unsigned int asked = sizeof(struct fuse_out_header) +
-			     fuse_len_args(args->out_numargs, args->out_args);
+	unsigned int asked = slot->out_size + slot->out_pages;
 	struct fuse_arg *last;
 
 	if (len == asked)
@@ -293,7 +306,7 @@ void pvfs_request_reply(struct pvfs_queue *q, struct pvfs_slot *slot, unsigned i
 		/* Once: the device can write to it for as long as it likes. */
 		memcpy(&oh, pvfs_slot_out(slot), sizeof(oh));
 		if (!pvfs_header_good(slot, &oh, written) ||
-		    (!oh.error && pvfs_fit_last(req->args, oh.len))) {
+		    (!oh.error && pvfs_fit_last(slot, req->args, oh.len))) {
 			q->stats.bad_replies++;
 			oh.error = -EIO;
 		}
