@@ -209,6 +209,15 @@ class KernelKey(unittest.TestCase):
             copy.write_text(text + "CONFIG_MORE=y\n")
             self.assertNotEqual(self.build.key("1"), before)
 
+    def test_plain_kernel_leaves_out_what_finds_mistakes(self):
+        plain, debug = self.build.options("plain"), self.build.options()
+        self.assertLess(set(plain), set(debug))
+        self.assertIn("CONFIG_FUSE_FS=y", plain)
+        for option in ("KASAN", "PROVE_LOCKING", "FAULT_INJECTION", "KUNIT"):
+            self.assertIn(f"CONFIG_{option}=y", debug)
+            self.assertNotIn(f"CONFIG_{option}=y", plain)
+        self.assertNotEqual(self.build.key("1", "plain"), self.build.key("1"))
+
 
 class Mutants(unittest.TestCase):
     """Each still applies, and says which test has to find it and how."""
