@@ -10,9 +10,9 @@ RINGLOAD = "tools/testing/selftests/vhost_blk"
 FSLOAD = "tools/testing/selftests/vhost_fs"
 
 
-def build(pvio=True, fsload=False):
+def build(pvio=True, fsload=False, kdir=None):
     """Our modules, pvio and the load generators.  Old ones must not pass for new ones."""
-    targets = [["modules"], ["-C", RINGLOAD]]
+    targets = [["modules", *([f"KDIR={kdir}"] if kdir else [])], ["-C", RINGLOAD]]
     targets += [["pvio"]] * pvio + [["-C", FSLOAD, f"{TOP / FSLOAD}/fsload"]] * fsload
     for words in targets:
         argv = ["make", "-s", *words]
