@@ -4,7 +4,7 @@
 
 from pvfs import PATIENCE, TOOL, PvfsCase, wait_for
 from pvlab import ktap
-from server import FILE, FLUSH, GETATTR, SUB_FILE, SYNCFS
+from server import FILE, FLUSH, GETATTR, READ, SUB_FILE, SYNCFS
 
 RING = 128  # QEMU's default
 SLOTS = RING // 2
@@ -105,6 +105,21 @@ class Waiters(Rings):
                 self.assertEqual(self.sh("cat /tmp/said"), said)
         self.sh("touch /tmp/go")
         self.got(WAITS)
+
+
+class Owners(Rings):
+    def test_each_process_reads_as_its_own_lock_owner(self):
+        """A shell and its children read from one open file in turn."""
+        own, child = "read -n 1 x <&3", "dd bs=1 count=1 <&3 >/dev/null 2>&1"
+        self.sh(f"exec 3</mnt/file; {own}; {child}; {own}; {child}; {own}")
+        owners = self.server.owners
+        reads = [i for i, (opcode, _) in enumerate(owners) if opcode == READ]
+        self.assertEqual(len(reads), 5, owners)
+        shell = owners[reads[0]][1]
+        self.assertEqual([owners[i][1] == shell for i in reads], [True, False, True, False, True])
+        # The process closes the file, or a copy of its descriptor, after it has read.
+        for i in reads:
+            self.assertEqual(owners[i + 1], (FLUSH, owners[i][1]), owners)
 
 
 class OtherRings(Rings):

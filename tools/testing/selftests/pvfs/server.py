@@ -7,7 +7,8 @@ directory `sub` is announced as a submount, and has such a file, too.
 
 Requests whose numbers are in `hold` are answered late: before the next request after they were
 taken out of it, or at poke().
-`handles` and `lookups` are what the guest has not given back yet.
+`handles` and `lookups` are what the guest has not given back yet.  `owners` has the lock owner of
+each READ and FLUSH, in turn.
 
 It knows enough of FUSE for `cat` and `stat` of the file.  It signals each reply, wanted
 or not, so nothing here depends on the order in which memory is written and read.
@@ -26,7 +27,7 @@ SETLK, SETLKW, INTERRUPT, READDIRPLUS, SYNCFS = 32, 33, 36, 44, 50
 F_DO_READDIRPLUS, F_ASYNC_DIO = 1 << 13, 1 << 15
 F_ASYNC_READ, F_POSIX_LOCKS, F_FLOCK_LOCKS, F_SUBMOUNTS = 1 << 0, 1 << 1, 1 << 10, 1 << 27
 ATTR_SUBMOUNT = 1
-F_UNLCK, RELEASE_FLOCK_UNLOCK = 2, 1 << 1
+F_UNLCK, RELEASE_FLOCK_UNLOCK, READ_LOCKOWNER = 2, 1 << 1, 1 << 1
 SILENT = (FORGET, BATCH_FORGET)
 DATA = b"the truth\n"
 OUT = struct.Struct("<IiQ")
@@ -65,6 +66,7 @@ class Liar(Backend):
         self.interrupts = 0
         self.locks = None
         self.askers = set()  # who has asked for a lock
+        self.owners = []
         super().__init__(directory / "liar.sock")
 
     def request(self, ring, head):
@@ -157,7 +159,9 @@ class Liar(Backend):
 
     def closed(self, opcode, nodeid, arguments):
         _, _, flags, owner = struct.unpack_from("<QIIQ", arguments)
-        if opcode != FLUSH:
+        if opcode == FLUSH:
+            self.owners.append((FLUSH, owner))
+        else:
             self.handles -= 1
         if opcode == FLUSH or flags & RELEASE_FLOCK_UNLOCK:
             self.unlock(nodeid, owner)
@@ -195,7 +199,7 @@ class Liar(Backend):
         if opcode == READDIRPLUS:
             return self.odd_name(struct.unpack_from("<Q", arguments, 8)[0])
         if opcode == READ:
-            return DATA[struct.unpack_from("<Q", arguments, 8)[0] :]
+            return self.read(arguments)
         if opcode == STATFS:
             return struct.pack("<5Q", 1, 1, 1, 1, 1) + struct.pack("<10I", 4096, 255, *[0] * 8)
         if opcode in (FLUSH, RELEASE, RELEASEDIR):
@@ -206,6 +210,12 @@ class Liar(Backend):
         if opcode in (READDIR, DESTROY, SYNCFS):
             return b""
         return errno.ENOSYS
+
+    def read(self, arguments):
+        offset, size, flags, owner = struct.unpack_from("<QIIQ", arguments, 8)
+        if flags & READ_LOCKOWNER:
+            self.owners.append((READ, owner))
+        return DATA[offset : offset + size]
 
     def odd_name(self, offset):
         """It is of no type that there is, so the guest forgets it at once."""
