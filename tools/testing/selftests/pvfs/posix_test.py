@@ -14,6 +14,7 @@ import subprocess
 import unittest
 from pathlib import Path
 
+from ondisk import Ext4, Xfs
 from pvfs import DEBUG, TAG, PvfsCase, serve
 from pvlab import crates, ktap
 
@@ -135,25 +136,12 @@ class Tmpfs(Posix, PvfsCase):
             self.mount()
 
 
-class OnDisk(Posix):
-    """An image that the host mounts."""
-
-    @classmethod
-    def make_file_system(cls, where):
-        image = cls.directory / "image"
-        with open(image, "wb") as f:
-            f.truncate(cls.size)
-        for command in (f"{cls.mkfs} {image}", f"modprobe loop; mount -o loop {image} {where}"):
-            subprocess.run(command, shell=True, check=True, capture_output=True)
-        cls.addClassCleanup(subprocess.run, ["umount", "-l", where], check=False)
+class OnExt4(Ext4, Posix, PvfsCase):
+    pass
 
 
-class Ext4(OnDisk, PvfsCase):
-    kind, mkfs, size = "ext4", "mkfs.ext4 -qF", 128 << 20
-
-
-class Xfs(OnDisk, PvfsCase):
-    kind, mkfs, size = "xfs", "mkfs.xfs -qf", 320 << 20
+class OnXfs(Xfs, Posix, PvfsCase):
+    pass
 
 
 if __name__ == "__main__":
