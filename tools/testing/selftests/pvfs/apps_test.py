@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Programs that ask much of a file system, in a guest on pvfs and on the host beside it."""
 
+import itertools
 import re
 import shutil
 import subprocess
@@ -11,7 +12,9 @@ from pvfs import TOP, serve
 from pvlab import image, ktap
 from sidebyside import SideBySide
 
-PROGRAMS = ("git", "sqlite3", "postmark")
+PROGRAMS = ("git", "sqlite3", "postmark", "dbench", "fs_mark")
+# All of it is half a million lines.
+DBENCH_LOAD, DBENCH_LINES = "/usr/share/dbench/client.txt", 2000
 # `git clone` runs it by this name, which Debian has in another directory.
 UPLOAD_PACK = b'#!/bin/sh\nexec git upload-pack "$@"\n'
 
@@ -83,10 +86,29 @@ sed -n 's/(.*//; /created\\|read\\|appended\\|deleted\\|files\\|bytes/p' report
 rm report
 """
 
+# A client stops at the first answer that is not the one in its load file.  It repeats the file
+# until its time is over, so only that it came to that end is the same on both sides.
+DBENCH = """
+dbench -t {seconds} -c {load} -D . --skip-cleanup {clients} >log 2>&1 || {{ cat log; false; }}
+grep -c '^Throughput' log
+ls clients
+rm -r clients log
+"""
+# By each way to sync that it has; names are random.
+FS_MARK = """
+for sync in 0 1 2 3 4 5 6; do
+	mkdir d && fs_mark -k -S $sync -d d -D 4 -N {each} -n {files} -s 5000 -t 1 >log 2>&1
+	echo $sync $(find d -type d | wc -l) $(find d -type f -size -11 -size +9 | wc -l)
+	rm -r d log
+	rm -f fs_log.txt
+done
+"""
+
 
 class Apps(SideBySide):
     turns = 30
     files, transactions = 100, 200
+    clients = 2
 
     @classmethod
     def start_server(cls):
@@ -94,6 +116,7 @@ class Apps(SideBySide):
         cls.socket = serve(cls, "pvio", "--privileged-xattr", "map")
         for tree in ("fs/pvfs", "drivers/vhost/poll"):
             shutil.copytree(TOP / tree, cls.share / "source" / Path(tree).name)
+        (cls.share / "load").write_text(dbench_load())
         return cls
 
     def test_sqlite(self):
@@ -123,6 +146,31 @@ class Apps(SideBySide):
         self.assertGreater(created, self.files)
         self.assertEqual(created, deleted)
         self.same(here, there)
+
+    def test_dbench(self):
+        _, _, said = self.both(
+            "dbench", DBENCH.format(seconds=5, load="../load", clients=self.clients)
+        )
+        self.assertEqual(said, "1\n" + "".join(f"client{i}\n" for i in range(self.clients)))
+
+    def test_fs_mark(self):
+        files = self.files // 5
+        _, _, said = self.both("fs_mark", FS_MARK.format(each=files // 4, files=files))
+        self.assertEqual(said, "".join(f"{sync} 5 {files}\n" for sync in range(7)))
+
+
+def dbench_load():
+    """The first lines of dbench's load file, and a Close for each handle that they leave open."""
+    with open(DBENCH_LOAD) as load:
+        lines = list(itertools.islice(load, DBENCH_LINES))
+    handles = {}
+    for line in lines:
+        word, *arguments = line.split()
+        if word == "NTCreateX" and arguments[-1] == "NT_STATUS_OK":
+            handles[arguments[-2]] = f"Close {arguments[-2]} NT_STATUS_OK\n"
+        elif word == "Close":
+            handles.pop(arguments[0], None)
+    return "".join([*lines, *handles.values()])
 
 
 def on_host(command, where):
