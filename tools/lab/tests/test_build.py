@@ -101,6 +101,10 @@ class Tree(Temporary):
         "a patch\n---\ndiff --git a/block/core.c b/block/core.c\n"
         "--- a/block/core.c\n+++ b/block/core.c\n@@ -1 +1 @@\n-old\n+{}\n"
     )
+    NEW_FILE = (
+        "a patch\n---\ndiff --git a/block/new.c b/block/new.c\nnew file mode 100644\n"
+        "--- /dev/null\n+++ b/block/new.c\n@@ -0,0 +1 @@\n+made\n"
+    )
 
     def setUp(self):
         super().setUp()
@@ -175,6 +179,15 @@ class Tree(Temporary):
         self.lay()
         self.assertEqual(self.core(), "old\n")
         self.assertFalse((self.dest / "drivers/a.c").exists())
+
+    def test_a_file_that_a_patch_makes_is_made_again_and_taken_back(self):
+        self.put("ours/patches/0002-y.patch", self.NEW_FILE)
+        for _ in range(2):
+            self.lay()
+            self.assertEqual((self.dest / "block/new.c").read_text(), "made\n")
+        (self.dir / "ours/patches/0002-y.patch").unlink()
+        self.lay()
+        self.assertFalse((self.dest / "block/new.c").exists())
 
     def test_kernels_own_file_is_not_replaced(self):
         self.put("dest/drivers/a.c", "the kernel's")
