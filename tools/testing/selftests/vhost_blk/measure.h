@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What load generators measure with: latencies, and what other threads took. */
+/* Load generators measure latencies with this, and the CPU time of other threads. */
 #ifndef VHOST_BLK_MEASURE_H
 #define VHOST_BLK_MEASURE_H
 

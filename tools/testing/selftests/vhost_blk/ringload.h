@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the parts of ringload share: the options. */
+/* The parts of ringload share the options. */
 #ifndef VHOST_BLK_RINGLOAD_H
 #define VHOST_BLK_RINGLOAD_H
 

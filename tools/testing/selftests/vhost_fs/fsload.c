@@ -36,7 +36,7 @@ static const char usage[] =
 "  --burst        N requests at once, the next N when all are answered\n"
 "  --times N      N times instead of SECS, in a window of tools/lab/insns/insns.c\n";
 
-/* What is read at both ends of the measured time. */
+/* fsload reads these at both ends of the measured time. */
 struct sample {
 	u64 ns;
 	u64 turns;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the parts of fsload share: the load, its operations and its options. */
+/* The parts of fsload share the load, its operations and its options. */
 #ifndef VHOST_FS_FSLOAD_H
 #define VHOST_FS_FSLOAD_H
 
