@@ -94,9 +94,9 @@ grep -c '^Throughput' log
 ls clients
 rm -r clients log
 """
-# By each way to sync that it has; names are random.
+# Without a sync, and with fsync() before and after the files are closed; names are random.
 FS_MARK = """
-for sync in 0 1 2 3 4 5 6; do
+for sync in 0 1 5; do
 	mkdir d && fs_mark -k -S $sync -d d -D 4 -N {each} -n {files} -s 5000 -t 1 >log 2>&1
 	echo $sync $(find d -type d | wc -l) $(find d -type f -size -11 -size +9 | wc -l)
 	rm -r d log
@@ -154,9 +154,9 @@ class Apps(SideBySide):
         self.assertEqual(said, "1\n" + "".join(f"client{i}\n" for i in range(self.clients)))
 
     def test_fs_mark(self):
-        files = self.files // 5
+        files = 8
         _, _, said = self.both("fs_mark", FS_MARK.format(each=files // 4, files=files))
-        self.assertEqual(said, "".join(f"{sync} 5 {files}\n" for sync in range(7)))
+        self.assertEqual(said, "".join(f"{sync} 5 {files}\n" for sync in (0, 1, 5)))
 
 
 def dbench_load():
