@@ -14,21 +14,25 @@ OPTIMISED = ("virtiofsd",)
 LIMIT = 1200
 
 
+def path(name):
+    """Where a program is once it has been built."""
+    return CACHE / f"{name}-{VERSIONS[name]}" / "bin" / name
+
+
 def program(name):
     """The path of a program, built when it is missing."""
-    path = CACHE / f"{name}-{VERSIONS[name]}" / "bin" / name
-    return cached(path, name, _build)
+    return cached(path(name), name, _build)
 
 
-def _build(path):
-    name, version = path.name, VERSIONS[path.name]
+def _build(binary):
+    name, version = binary.name, VERSIONS[binary.name]
     say(f"building {name} {version} from crates.io, once")
     env = {
         **os.environ,
         "CARGO_PROFILE_RELEASE_OPT_LEVEL": "3" if name in OPTIMISED else "0",
         "CARGO_PROFILE_RELEASE_STRIP": "true",
     }
-    install = f"cargo install -q --locked --root {path.parent.parent} {name}@{version}"
+    install = f"cargo install -q --locked --root {binary.parent.parent} {name}@{version}"
     command = ["sh", "-ec", f". scripts/rust-env; exec {install}"]
     try:
         with Progress(f"still building {name}"):

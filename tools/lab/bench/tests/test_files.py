@@ -9,6 +9,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
 from pvbench import counting, files, insns, insnstable, page  # noqa: E402
+from pvlab import crates  # noqa: E402
 
 KALLSYMS = """
 ffffffff81000100 T do_idle
@@ -51,6 +52,13 @@ class Ratios(unittest.TestCase):
         self.assertEqual(files.middle(rows)["ops_per_s"], 2)
         rows += [{"ops_per_s": 9, "quiet": True}] + [{"ops_per_s": 0, "quiet": False}] * 5
         self.assertEqual(files.middle(rows)["ops_per_s"], 3)
+
+
+class Servers(unittest.TestCase):
+    def test_a_server_says_whether_it_can_run(self):
+        built = crates.path("virtiofsd").exists()
+        for server in files.SERVERS[1:]:
+            self.assertEqual(server.missing(), "" if built else "virtiofsd was not built")
 
 
 class Loads(unittest.TestCase):
