@@ -4,9 +4,9 @@
  *
  * The rule
  * --------
- * Before anything is unmounted, the server is asked for something small.  It is silent if it
- * answers nothing at all for PVFS_FORCE_SECONDS: this question may have to wait behind writes
- * that are queued.  After PVFS_FORCE_TIMES as long it has to have answered this one.
+ * Before anything is unmounted, the driver sends a small request, the ping.  The server is silent
+ * if it answers nothing at all for PVFS_FORCE_SECONDS.  Any answer counts, because the ping may
+ * wait behind queued writes.  After PVFS_FORCE_TIMES as long the server has to have answered it.
  *
  * If it answers, this is a plain umount: what is in the page cache is written back, and a
  * mount whose files are open is busy.  So umount -f loses nothing at a server that works.
@@ -34,56 +34,56 @@
 #define PVFS_FORCE_SECONDS	10
 #define PVFS_FORCE_TIMES	30
 
-/* The request's until its end, and of umount -f until it waits no more. */
-struct pvfs_probe {
+/* The request holds a reference until its end, and umount -f one while it waits. */
+struct pvfs_ping {
 	struct fuse_args args;
 	struct fuse_statfs_out out;
 	struct completion answered;
 	struct kref ref;
 };
 
-static void pvfs_probe_free(struct kref *ref)
+static void pvfs_ping_free(struct kref *ref)
 {
-	kfree(container_of(ref, struct pvfs_probe, ref));
+	kfree(container_of(ref, struct pvfs_ping, ref));
 }
 
-static void pvfs_probe_end(struct fuse_mount *fm, struct fuse_args *args, int error)
+static void pvfs_ping_end(struct fuse_mount *fm, struct fuse_args *args, int error)
 {
-	struct pvfs_probe *probe = container_of(args, struct pvfs_probe, args);
+	struct pvfs_ping *ping = container_of(args, struct pvfs_ping, args);
 
-	complete(&probe->answered);
-	kref_put(&probe->ref, pvfs_probe_free);
+	complete(&ping->answered);
+	kref_put(&ping->ref, pvfs_ping_free);
 }
 
 /*
- * In the background, so that it does not wait here for the answer to INIT or room in the ring.
- * Returns NULL if the device has been given up already, or there is no memory.
+ * Send the ping in the background, so that umount does not wait here for the answer to INIT or room
+ * in the ring.  Returns NULL if the device has been given up already, or there is no memory.
  */
-static struct pvfs_probe *pvfs_probe_send(struct fuse_mount *fm)
+static struct pvfs_ping *pvfs_ping_send(struct fuse_mount *fm)
 {
-	struct pvfs_probe *probe = kmalloc(sizeof(*probe), GFP_KERNEL);
+	struct pvfs_ping *ping = kmalloc(sizeof(*ping), GFP_KERNEL);
 
-	if (!probe)
+	if (!ping)
 		return NULL;
-	probe->args = (struct fuse_args){
+	ping->args = (struct fuse_args){
 		.opcode = FUSE_STATFS,
 		.nodeid = FUSE_ROOT_ID,
 		.out_numargs = 1,
-		.out_args[0] = { .size = sizeof(probe->out), .value = &probe->out },
+		.out_args[0] = { .size = sizeof(ping->out), .value = &ping->out },
 		.force = true,
 		.nocreds = true,
-		.end = pvfs_probe_end,
+		.end = pvfs_ping_end,
 	};
-	init_completion(&probe->answered);
-	kref_init(&probe->ref);
-	kref_get(&probe->ref);
-	if (!fuse_simple_background(fm, &probe->args, GFP_KERNEL))
-		return probe;
-	kfree(probe);
+	init_completion(&ping->answered);
+	kref_init(&ping->ref);
+	kref_get(&ping->ref);
+	if (!fuse_simple_background(fm, &ping->args, GFP_KERNEL))
+		return ping;
+	kfree(ping);
 	return NULL;
 }
 
-static bool pvfs_probe_is_answered(struct pvfs_dev *dev, struct pvfs_probe *probe)
+static bool pvfs_ping_is_answered(struct pvfs_dev *dev, struct pvfs_ping *ping)
 {
 	unsigned int times = PVFS_FORCE_TIMES;
 	u64 before;
@@ -91,7 +91,7 @@ static bool pvfs_probe_is_answered(struct pvfs_dev *dev, struct pvfs_probe *prob
 
 	do {
 		before = pvfs_replies(dev);
-		left = wait_for_completion_killable_timeout(&probe->answered,
+		left = wait_for_completion_killable_timeout(&ping->answered,
 							    PVFS_FORCE_SECONDS * HZ);
 	} while (!left && pvfs_replies(dev) != before && --times);
 	return left > 0;
@@ -105,19 +105,19 @@ void pvfs_umount_begin(struct super_block *sb)
 {
 	struct fuse_mount *fm = get_fuse_mount_super(sb);
 	struct pvfs_dev *dev = fm->fc->iq.priv;
-	struct pvfs_probe *probe = pvfs_probe_send(fm);
+	struct pvfs_ping *ping = pvfs_ping_send(fm);
 
-	if (!probe)
+	if (!ping)
 		return;
-	if (!pvfs_probe_is_answered(dev, probe)) {
+	if (!pvfs_ping_is_answered(dev, ping)) {
 		pr_err("pvfs: %s does not answer, and is given up (umount -f)\n", dev->tag);
 		queue_work(pvfs_fail_wq, &dev->fail_work);
 		/*
-		 * That ends every request, this one as well, unless the reset never ends.  The
-		 * core forgets its own requests at the end of the same work.
+		 * fail_work ends every request, the ping as well, unless the reset never ends.  At
+		 * its end the core drops the requests that it has not sent.
 		 */
-		if (!wait_for_completion_killable(&probe->answered))
+		if (!wait_for_completion_killable(&ping->answered))
 			flush_work(&dev->fail_work);
 	}
-	kref_put(&probe->ref, pvfs_probe_free);
+	kref_put(&ping->ref, pvfs_ping_free);
 }
