@@ -4,17 +4,17 @@
  *
  * The rule
  * --------
- * The core lets a killed task wait for a request that the device has.  Here the request is taken
- * from the task and ends with -EINTR, if
+ * The core lets a killed task wait for a request that the device has.  This driver takes the
+ * request from the task and ends it with -EINTR, if
  *
- * - it changes nothing.  With the request the core drops its locks, so the server might carry out
- *   a change that is abandoned after a later one of another task, and undo it.
+ * - it changes nothing.  The core drops its locks at the end of the request.  So the server might
+ *   carry out an abandoned change after a later one of another task, and undo that.
  * - no other task sees the memory that the device may still write to: the slot, pages of the kernel
  *   that are not in a page cache, and anonymous memory of a process that dies as a whole.
  *
- * The slot stays busy until the device answers or is reset, and holds the pages until then.  A
- * late reply may have opened a file, or have made the server count a lookup: RELEASE and FORGET
- * undo that, as long as the mount lasts.
+ * The slot stays busy until the device answers or is reset, and holds the pages until then.  If the
+ * server has opened a file or counted a lookup, q->work sends RELEASE or FORGET for it, as long as
+ * the mount lasts.
  *
  * A task that exits closes its files.  FLUSH and RELEASE are forced, so the core waits for them,
  * and no signal reaches the task any more.  No caller looks at the results, and the data have been
@@ -22,16 +22,17 @@
  * server.  A task has many files, so it waits only once, and no task waits at a server that has not
  * sent a reply since the last wait ran out.  Either request may drop locks, see close.c.
  *
- * The server does not give the number of an open file to another one before it has carried out the
- * RELEASE, so that may be late.  But the next mount's files may have the same numbers.  So umount
+ * A late RELEASE hits no other file of its mount, because the server reuses the number of an open
+ * file only after the RELEASE.  But the next mount's files may have the same numbers.  So umount
  * waits for an abandoned RELEASE, and gives the device up if there is no reply.  FLUSH and RELEASE
  * that found no room in the ring are sent in the background instead.  FORGET may overtake an
  * abandoned RELEASE.  A server that refuses the RELEASE for this keeps the file open until the
  * mount ends.
  *
- * The core asks the transport once, at the first signal and only if the device has the request,
+ * The core calls send_interrupt() once, at the first signal and only if the device has the request,
  * and does not take a forced request back.  So a task whose request found no room in the ring waits
- * here, and not in the core.  Requests for locks wait in the core, because other signals end them.
+ * in this file, and not in the core.  Requests for locks wait in the core, because other signals
+ * end them.
  */
 #include "pvfs.h"
 
@@ -40,7 +41,7 @@
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 
-/* While other threads of the process are about to exit. */
+/* The pause before the next try while other threads of the process are about to exit. */
 #define PVFS_RETRY		(HZ / 10)
 
 /* The rest of a request whose task has gone.  Its pages are @folio[0] to [@nr - 1]. */
@@ -103,8 +104,8 @@ static bool pvfs_changes_nothing(const struct fuse_args *args)
 }
 
 /*
- * Whether the process of this task has its memory for itself.  A thread that exits is not counted
- * in @live any more while it still has the memory, so a false answer may become true.
+ * Whether only this process uses its memory.  A thread that exits leaves signal->live before it
+ * leaves the memory, so a false answer may become true.
  */
 static bool pvfs_memory_dies(void)
 {
@@ -132,7 +133,7 @@ static int pvfs_hold_pages(struct pvfs_abandoned *ab, struct fuse_args_pages *ap
 {
 	unsigned int i, offset, length;
 
-	/* A buffer of the kernel's: its owner goes on using it, whatever holds the pages. */
+	/* The owner of a kernel buffer goes on using it, although the driver holds the pages. */
 	if (ap->args.user_pages && !ap->args.is_pinned)
 		return -EPERM;
 	if (ap->args.is_pinned && !pvfs_memory_dies())
@@ -149,7 +150,7 @@ static int pvfs_hold_pages(struct pvfs_abandoned *ab, struct fuse_args_pages *ap
 	return 0;
 }
 
-/* pvfs_abandon() has put a close on dev->closes before. */
+/* pvfs_abandon() has put @ab on dev->closes if it is a close. */
 static void pvfs_abandoned_over(struct pvfs_dev *dev, struct pvfs_abandoned *ab)
 {
 	if (pvfs_is_close(ab->opcode))
@@ -170,7 +171,7 @@ static struct pvfs_abandoned *pvfs_abandoned_new(struct pvfs_dev *dev, struct fu
 	ab = kzalloc(struct_size(ab, folio, nr), GFP_KERNEL);
 	if (!ab)
 		return ERR_PTR(-ENOMEM);
-	/* Not that of a submount, which may go before: each submount holds the main superblock. */
+	/* The main mount, because each submount holds it, and may go earlier. */
 	ab->fm = get_fuse_mount_super(dev->sb);
 	ab->nodeid = args->nodeid;
 	ab->opcode = args->opcode;
@@ -182,7 +183,7 @@ static struct pvfs_abandoned *pvfs_abandoned_new(struct pvfs_dev *dev, struct fu
 	return ERR_PTR(err);
 }
 
-/* Returns false if the device does not have it: it waits for room, or is answered. */
+/* Returns false if the device does not have the request: it waits for room, or is answered. */
 static bool pvfs_abandon_slot(struct pvfs_queue *q, struct fuse_req *req,
 			      struct pvfs_abandoned *ab)
 {
@@ -214,7 +215,7 @@ static int pvfs_abandon(struct pvfs_dev *dev, struct fuse_req *req)
 
 	if (IS_ERR(ab))
 		return PTR_ERR(ab);
-	/* First, because the answer may come as soon as the slot has it. */
+	/* First, because the answer may come as soon as the slot has @ab. */
 	if (pvfs_is_close(ab->opcode))
 		pvfs_close_enter(dev, &ab->close);
 	for (i = 0; i < dev->nr_queues; i++) {
@@ -254,7 +255,7 @@ static bool pvfs_withdraw(struct pvfs_dev *dev, struct fuse_req *req)
 	return true;
 }
 
-/* Whether a wait would be one more of a task, or at a server, that has had its time. */
+/* Whether this task has waited in vain, or the server has sent no reply since a task last did. */
 static bool pvfs_has_waited(struct pvfs_dev *dev)
 {
 	u64 replies = READ_ONCE(dev->exit_replies);
@@ -314,7 +315,7 @@ void pvfs_wait_killable(struct pvfs_dev *dev, struct fuse_req *req)
 	if (pvfs_may_withdraw(req) && pvfs_withdraw(dev, req))
 		return;
 	if (pvfs_is_release(req->args->opcode)) {
-		/* It is about to exit, and closes its files. */
+		/* The killed task is about to exit and to close its files. */
 		pvfs_wait_at_exit(dev, req);
 		return;
 	}
@@ -339,7 +340,7 @@ static bool pvfs_has_late_release(struct pvfs_queue *q)
 }
 
 /**
- * pvfs_abandoned_await - no abandoned RELEASE is to outlive its mount
+ * pvfs_abandoned_await - wait for abandoned RELEASEs, or give the device up
  * @dev: the device; DESTROY is answered
  */
 void pvfs_abandoned_await(struct pvfs_dev *dev)
@@ -360,7 +361,7 @@ void pvfs_abandoned_await(struct pvfs_dev *dev)
 	}
 }
 
-/* The end of a late reply's work */
+/* Late replies: undo what the server has done. */
 
 static void pvfs_undo_lookup(struct fuse_mount *fm, u64 nodeid)
 {
@@ -397,7 +398,7 @@ static bool pvfs_is_dots(const struct fuse_direntplus *entry)
 	return name[0] == '.' && (len == 1 || (len == 2 && name[1] == '.'));
 }
 
-/* As the core would have read it, see pvfs_always_entries(): in 6.12 it asks for one page. */
+/* Read what the core would have read, see pvfs_always_entries().  In 6.12 it asks for one page. */
 static void pvfs_undo_entries(struct pvfs_abandoned *ab, size_t left)
 {
 	struct fuse_direntplus *entry;
@@ -461,8 +462,8 @@ void pvfs_abandoned_end(struct pvfs_dev *dev, struct pvfs_slot *slot)
 }
 
 /**
- * pvfs_abandoned_unmount - abandoned requests lose their mount
- * @q: the queue; no request is sent to it any more, but by its work
+ * pvfs_abandoned_unmount - take the mount from abandoned requests
+ * @q: the queue; only its work still sends requests to it
  */
 void pvfs_abandoned_unmount(struct pvfs_queue *q)
 {
@@ -475,6 +476,6 @@ void pvfs_abandoned_unmount(struct pvfs_queue *q)
 	list_for_each_entry(slot, &q->late, node)
 		slot->abandoned->fm = NULL;
 	spin_unlock_bh(&q->poll.lock);
-	/* It may have taken some from the list before. */
+	/* The work may have taken slots from the list before. */
 	flush_work(&q->work);
 }

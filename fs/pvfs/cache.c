@@ -15,7 +15,7 @@
  * changed mtime, which can only be this guest's own, drops nothing.  If the server agrees, the
  * core keeps what is written, too, and writes it back later.  The server has to agree, because
  * the core then reads through handles that were opened to write, and says itself where the end
- * of a file is.  Else it writes through.
+ * of a file is.  Otherwise it writes through.
  */
 #include "pvfs.h"
 
@@ -51,7 +51,7 @@ void pvfs_cache_ask(struct pvfs_dev *dev, struct fuse_req *req, void *args)
 
 	if (likely(req->args->opcode != FUSE_INIT))
 		return;
-	/* Without opening files the core would keep their data. */
+	/* If the core did not open files, it would keep their data. */
 	if (dev->cache == PVFS_CACHE_NONE)
 		init->flags &= ~(FUSE_NO_OPEN_SUPPORT | FUSE_WRITEBACK_CACHE);
 }
@@ -101,7 +101,7 @@ static void pvfs_always_opendir(struct fuse_open_out *open)
 
 static void pvfs_always_entry(struct fuse_entry_out *entry)
 {
-	/* A name without a file: the server says for how long there is none. */
+	/* No file has this name.  The server says for how long that holds. */
 	if (!entry->nodeid)
 		return;
 	entry->entry_valid = PVFS_ALWAYS;
@@ -130,7 +130,7 @@ static void pvfs_always_entries(struct fuse_args *args)
 	size_t len;
 	void *at;
 
-	/* As the core has it in 6.12.  Elsewhere the server's times hold. */
+	/* The core does it so in 6.12.  With another layout the server's times hold. */
 	if (!ap->uses_folios || ap->folio_descs[0].offset)
 		return;
 	at = kmap_local_folio(ap->folios[0], 0);
@@ -190,8 +190,8 @@ static void pvfs_always_told(struct fuse_args *args)
 }
 
 /*
- * Of pages that it writes back the core looks only at the error.  A server whose disk is full may
- * say that it wrote a part of them, and the rest would be lost in silence.
+ * When the core writes pages back, it looks only at the error.  A server whose disk is full may say
+ * that it wrote a part of them, and the core would lose the rest in silence.
  */
 static bool pvfs_wrote_back_less(const struct fuse_args *args)
 {
@@ -216,8 +216,8 @@ void pvfs_cache_told(struct pvfs_dev *dev, struct fuse_req *req)
 	struct fuse_args *args = req->args;
 
 	/*
-	 * The core asks without writing back, and would take for a hole what the server does not
-	 * have yet.  After this error it takes all of a file for data.
+	 * The core does not write back before it sends LSEEK, so it would take data that the server
+	 * does not have yet for a hole.  After this error it takes all of a file for data.
 	 */
 	if (args->opcode == FUSE_LSEEK && dev->writeback)
 		req->out.h.error = -ENOSYS;

@@ -8,9 +8,9 @@
  *
  * FLUSH drops an owner's POSIX locks of a file, and RELEASE drops flock and the locks of an open
  * file description.  The core makes the number of an owner from the address of the process's table
- * of files, or of the open file, and with the address the number comes again.  The server
- * may carry out a late close at any time.  If it has granted a lock to the next owner of that
- * number before, it drops this lock, and the new owner does not learn of it.
+ * of files, or of the open file, so the number comes again with the address.  The server may carry
+ * out a late close at any time.  If it has granted a lock to the next owner of that number before,
+ * it drops this lock, and the new owner does not learn of it.
  *
  * - A close is on dev->closes from before the core's request ends until the server has answered it
  *   or the device was reset.  The core frees the table of files, or the open file, only after the
@@ -35,9 +35,9 @@
  *   open file descriptions (F_OFD_SETLK), and flock at a server that goes by the owner's number.
  *   FUSE has that in all file systems.
  *
- * A close of a kernel thread is late from the beginning.  If a thread drops the last reference to a
- * file, as at the end of asynchronous I/O, the machine's work for that (delayed_fput()) closes it,
- * in turn with such files of all file systems.  It must not wait for the server.
+ * A close of a kernel thread is late from the beginning.  If a kernel thread drops the last
+ * reference to a file, as at the end of asynchronous I/O, the work of delayed_fput() closes it, in
+ * turn with files of all other file systems.  That work must not wait for the server.
  *
  * A lock of the next mount does not wait for closes of this one, see pvfs_closes_forget().
  */
@@ -56,9 +56,9 @@ struct pvfs_late_close {
 };
 
 /**
- * pvfs_close_enter - a close becomes late
+ * pvfs_close_enter - put a close on the list of late ones
  * @dev: the device
- * @close: for the list, until pvfs_close_leave()
+ * @close: the close, on the list until pvfs_close_leave()
  */
 void pvfs_close_enter(struct pvfs_dev *dev, struct pvfs_close *close)
 {
@@ -69,9 +69,9 @@ void pvfs_close_enter(struct pvfs_dev *dev, struct pvfs_close *close)
 }
 
 /**
- * pvfs_close_leave - the server has answered a late close, or it was not late after all
+ * pvfs_close_leave - take a close off the list, because it is answered or was not late
  * @dev: the device
- * @close: which was entered
+ * @close: the close, on the list
  */
 void pvfs_close_leave(struct pvfs_dev *dev, struct pvfs_close *close)
 {
@@ -94,7 +94,7 @@ static bool pvfs_no_close_is_sent(struct pvfs_dev *dev)
 }
 
 /**
- * pvfs_closes_finish - the mount goes: closes in the background get some time
+ * pvfs_closes_finish - at umount, wait for closes in the background
  * @dev: the device; DESTROY is not sent yet
  *
  * The end of the connection waits for all requests, also for these, and without a limit.
@@ -109,12 +109,12 @@ void pvfs_closes_finish(struct pvfs_dev *dev)
 }
 
 /**
- * pvfs_closes_forget - the mount goes, and no task has a file of it or asks for a lock
+ * pvfs_closes_forget - at umount, empty the list of late closes
  * @dev: the device
  *
- * A late FLUSH may outlive the mount.  It does no harm to the next one, because that makes the
- * numbers of its owners with another key.  A late RELEASE does not outlive the mount, see
- * pvfs_abandoned_await().
+ * No task has a file of the mount or asks for a lock.  A late FLUSH may outlive the mount.  It does
+ * no harm to the next one, because that makes the numbers of its owners with another key.  A late
+ * RELEASE does not outlive the mount, see pvfs_abandoned_await().
  */
 void pvfs_closes_forget(struct pvfs_dev *dev)
 {
@@ -150,7 +150,7 @@ int pvfs_closes_await(struct pvfs_dev *dev, const struct fuse_req *req)
 	const struct fuse_lk_in *in = req->args->in_args[0].value;
 	u64 seq;
 
-	/* A close that this task has to see is on the list, so this needs no lock. */
+	/* A close that concerns this task is on the list already, so this look needs no lock. */
 	if (likely(list_empty(&dev->closes)) || in->lk.type == F_UNLCK)
 		return 0;
 	spin_lock(&dev->close_lock);

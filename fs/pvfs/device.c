@@ -3,9 +3,9 @@
  * The life of a virtio-fs device: probe, removal, suspend, and giving it up.
  *
  * Its queues are up from probe to removal, unless the driver gives the device up, because it breaks
- * its ring or does not answer: then it is reset, everything in flight ends with -EIO, and each
- * later request with -ENOTCONN.  Once it is unmounted, the next mount starts it anew.  A mount
- * outlives its device; the connection's reference keeps struct pvfs_dev.
+ * its ring or does not answer.  Then the driver resets it, everything in flight ends with -EIO, and
+ * each later request with -ENOTCONN.  After umount, the next mount restarts it.  A mount outlives
+ * its device; the connection's reference keeps struct pvfs_dev.
  */
 #include "pvfs.h"
 
@@ -67,7 +67,7 @@ struct pvfs_dev *pvfs_dev_find(const char *tag)
 	return dev;
 }
 
-/* Take the tag.  A mount that comes before pvfs_up() has the lock gets -ENODEV. */
+/* Reserve the tag.  A mount that takes dev->lock before pvfs_up() gets -ENODEV. */
 static int pvfs_dev_list(struct pvfs_dev *dev)
 {
 	int err = 0;
@@ -98,9 +98,9 @@ bool pvfs_dev_live(struct pvfs_dev *dev)
 }
 
 /*
- * Take everything back from a device.  One that is gone reads as all ones, and its
- * transport would wait for the end of the reset for ever.  Should it come back, it must
- * not write to memory that was taken from it.
+ * Reset a device, so that it owns no memory.  A device that is gone reads as all ones, and its
+ * transport would wait for the reset for ever.  It loses bus mastering instead, so that it does not
+ * write to freed memory if it comes back.
  */
 static void pvfs_reset(struct virtio_device *vdev)
 {
@@ -112,7 +112,7 @@ static void pvfs_reset(struct virtio_device *vdev)
 		pci_clear_master(to_pci_dev(parent));
 }
 
-/* Once the device holds nothing of an earlier driver's, or of ours, any more. */
+/* The device was reset, so it has no address of an earlier driver, or of ours, any more. */
 static void pvfs_allow_dma(struct virtio_device *vdev)
 {
 	struct device *parent = vdev->dev.parent;
@@ -122,9 +122,8 @@ static void pvfs_allow_dma(struct virtio_device *vdev)
 }
 
 /*
- * No request after this, and none before it is left in flight.  After the grace period
- * no caller polls and no task is about to kick; after the reset the device does not write
- * to what was in flight.
+ * Refuse new requests, and end those in flight.  After the grace period no caller polls and no task
+ * is about to kick.  After the reset the device does not write to requests' memory.
  */
 static void pvfs_stop(struct pvfs_dev *dev)
 {
@@ -146,7 +145,7 @@ static void pvfs_stop(struct pvfs_dev *dev)
 	if (!dev->fc)
 		return;
 	pvfs_queue_drop_pending(&dev->queues[0], &dev->fc->iq);
-	/* Ends background requests that were not sent, and tasks that wait to send. */
+	/* The core ends its unsent background requests, and wakes tasks that wait to send. */
 	fuse_abort_conn(dev->fc);
 }
 
@@ -205,7 +204,7 @@ out:
 	return err;
 }
 
-/* The CPUs of a queue are those that its interrupt goes to, if that is known. */
+/* A queue serves the CPUs that its interrupt goes to, if these are known. */
 static void pvfs_map_cpus(struct pvfs_dev *dev)
 {
 	struct virtio_device *vdev = dev->vdev;
@@ -284,7 +283,7 @@ int pvfs_dev_revive(struct pvfs_dev *dev)
 
 	if (pvfs_dev_live(dev))
 		return 0;
-	/* One that was not given up is about to come, or to go, or did not survive a suspend. */
+	/* A device that was not given up is being probed or removed, or failed to resume. */
 	if (!vdev || !dev->given_up || vdev->config->get_status(vdev) == 0xff)
 		return -ENODEV;
 	if (dev->fc)
@@ -336,11 +335,12 @@ static int pvfs_alloc_queues(struct pvfs_dev *dev)
 }
 
 /*
- * An indirect table would be an allocation for each request.  So requests take as many
- * entries of the ring as they have segments.
+ * An indirect table would cost an allocation for each request.  So a request takes one entry of the
+ * ring for each of its segments.
  *
- * The core accepts an admin queue for each driver.  virtio_pci frees it with the other rings, and
- * looks into it at each reset, which may come later: in pvfs_dev_revive(), and after a suspend.
+ * virtio's core accepts an admin queue on behalf of each driver.  virtio_pci frees that queue with
+ * the rings, but looks into it at each reset.  pvfs_dev_revive() and a resume reset the device
+ * later.
  */
 static int pvfs_validate(struct virtio_device *vdev)
 {
@@ -365,7 +365,7 @@ static int pvfs_probe(struct virtio_device *vdev)
 	INIT_WORK(&dev->fail_work, pvfs_fail_work);
 	dev->vdev = vdev;
 	vdev->priv = dev;
-	/* The core has reset it.  pvfs_reset() may have taken this from it. */
+	/* The core has reset the device.  pvfs_reset() may have taken its bus mastering. */
 	pvfs_allow_dma(vdev);
 
 	err = pvfs_read_config(dev);
@@ -410,7 +410,7 @@ static void pvfs_config_changed(struct virtio_device *vdev)
 }
 
 #ifdef CONFIG_PM_SLEEP
-/* The server would have to keep what it knows of open files, and none says that it does. */
+/* Suspend would need a server that keeps its open files, and no server says that it does. */
 static int pvfs_freeze(struct virtio_device *vdev)
 {
 	struct pvfs_dev *dev = vdev->priv;

@@ -2,17 +2,17 @@
 /*
  * The hiprio queue: FORGET and INTERRUPT.
  *
- * No task waits for a FORGET, so its queue takes no interrupts at all: used
- * entries are collected before new ones are added.  FORGETs gather for a tick, or
- * until there are enough for a message, and cost one kick a message at most.  The
- * core allocates what describes one together with the inode, so nothing is
- * allocated here.  If all messages are under way, the work tries again a tick later.
+ * No task waits for a FORGET, so its queue takes no interrupts at all: the driver collects used
+ * entries before it adds new ones.  FORGETs gather for a tick, or until there are enough for a
+ * message, and cost one kick a message at most.  The core allocates what describes one together
+ * with the inode, so nothing is allocated here.  If all messages are under way, the work tries
+ * again a tick later.
  *
- * The core calls for INTERRUPT where a signal comes while a task waits for a reply.
- * Only requests that wait for other processes, locks, are interrupted: on file
- * systems of the host nothing else ends early for that, and not each server takes
- * INTERRUPT kindly.  The request's slot is marked, and the work sends the message;
- * a server that has not seen the request yet answers -EAGAIN, and is asked again.
+ * The core asks for INTERRUPT if a signal comes while a task waits for a reply.  The driver
+ * interrupts only requests for locks, because on file systems of the host nothing else ends early,
+ * and some servers do not bear INTERRUPT.  It marks the request's slot, and the work sends the
+ * message.  If the server has not seen the request yet, it answers -EAGAIN, and the work sends it
+ * again.
  *
  * timeout.c asks here whether the server takes messages at all.
  */
@@ -28,7 +28,7 @@ static struct pvfs_dev *pvfs_hiprio_dev(struct pvfs_hiprio *hp)
 	return container_of(hp, struct pvfs_dev, hiprio);
 }
 
-/* Even, and no request queue's, see pvfs_request_fill(). */
+/* An even number that no request queue uses, see pvfs_request_fill(). */
 static u64 pvfs_hiprio_unique(struct pvfs_hiprio *hp)
 {
 	return ++hp->seq * (pvfs_hiprio_dev(hp)->nr_queues + 1) * 2;
@@ -49,7 +49,7 @@ static int pvfs_hislot_send(struct pvfs_hiprio *hp, struct pvfs_hislot *s)
 	struct scatterlist out, in, *sgs[] = { &out, &in };
 	int err;
 
-	/* Asked first, because virtqueue_add_sgs() kicks a device whose ring is full. */
+	/* Checked first, because virtqueue_add_sgs() kicks a device whose ring is full. */
 	if (hp->vq->num_free < 2)
 		return -ENOSPC;
 	sg_init_one(&out, &s->in, s->in.len);
@@ -67,8 +67,8 @@ static int pvfs_hislot_send(struct pvfs_hiprio *hp, struct pvfs_hislot *s)
 }
 
 /*
- * The next few FORGETs as a message; returns how many.  The count in the message must not
- * be read again, because the device may change it.
+ * Put the next FORGETs into a message; returns how many.  The caller must not read the count in the
+ * message, because the device may change it.
  */
 static unsigned int pvfs_fill_forgets(struct pvfs_hiprio *hp, struct pvfs_hislot *s)
 {
@@ -121,7 +121,7 @@ static void pvfs_send_forgets(struct pvfs_hiprio *hp)
 	}
 }
 
-/* A lock's request that is still in flight. */
+/* The slot of a request that is still in flight. */
 static struct pvfs_slot *pvfs_find_unique(struct pvfs_queue *q, u64 unique)
 {
 	struct pvfs_slot *slot;
@@ -139,7 +139,7 @@ static void pvfs_interrupt_answered(struct pvfs_hiprio *hp, struct pvfs_hislot *
 	int error = READ_ONCE(s->out.error);
 	struct pvfs_slot *slot;
 
-	/* Mostly only the interrupted request is answered. */
+	/* Most servers answer only the interrupted request, and not the INTERRUPT. */
 	if (written < sizeof(s->out))
 		return;
 	spin_lock_bh(&q->poll.lock);
@@ -181,7 +181,7 @@ static bool pvfs_send_one_interrupt(struct pvfs_hiprio *hp, struct pvfs_queue *q
 	s->in = (struct fuse_in_header){
 		.len = sizeof(s->in) + sizeof(s->interrupt),
 		.opcode = FUSE_INTERRUPT,
-		/* As the core has it for user space: that of the request, but odd. */
+		/* The number of the request, but odd, as the core has it for user space. */
 		.unique = slot->unique | 1,
 	};
 	s->interrupt.unique = slot->unique;
@@ -219,7 +219,7 @@ static void pvfs_send_interrupts(struct pvfs_hiprio *hp)
 		pvfs_send_interrupts_of(hp, &dev->queues[i]);
 }
 
-/* Under the lock: all that can be sent. */
+/* Collect answers, and send what fits into the ring.  The caller holds hp->lock, and kicks. */
 static bool pvfs_hiprio_run(struct pvfs_hiprio *hp)
 {
 	bool kick;
@@ -227,7 +227,7 @@ static bool pvfs_hiprio_run(struct pvfs_hiprio *hp)
 	pvfs_hiprio_reap(hp);
 	pvfs_send_interrupts(hp);
 	pvfs_send_forgets(hp);
-	/* Answers to INTERRUPT have to be looked for. */
+	/* The work looks for answers to INTERRUPT, because the queue has no interrupt. */
 	if (hp->first || hp->interrupts || READ_ONCE(hp->want_interrupt))
 		queue_delayed_work(pvfs_wq, &hp->work, 1);
 	kick = virtqueue_kick_prepare(hp->vq);
@@ -250,7 +250,7 @@ static void pvfs_hiprio_flush(struct pvfs_hiprio *hp)
 	preempt_enable();
 }
 
-/* A message that asks for nothing: the guest forgets no look-up of the root. */
+/* Send a message that does nothing: the guest forgets no look-up of the root. */
 static bool pvfs_send_nothing(struct pvfs_hiprio *hp)
 {
 	struct pvfs_hislot *s = pvfs_hislot_get(hp);
@@ -269,10 +269,10 @@ static bool pvfs_send_nothing(struct pvfs_hiprio *hp)
 }
 
 /**
- * pvfs_hiprio_ask - does the server take messages?
+ * pvfs_hiprio_ask - have a message in the ring, to see whether the server takes it
  * @dev: the device
  *
- * A message that the server has not taken yet will do.  If there is none, one is sent.
+ * If none is in flight, it sends one that does nothing.
  *
  * Return: true if the server has a message to take.
  */
@@ -318,7 +318,7 @@ static void pvfs_hiprio_work(struct work_struct *work)
 	pvfs_hiprio_flush(container_of(to_delayed_work(work), struct pvfs_hiprio, work));
 }
 
-/* The core has no more use for LINK; it is ours to free. */
+/* The core hands LINK over to the driver, which frees it. */
 void pvfs_send_forget(struct fuse_iqueue *fiq, struct fuse_forget_link *link)
 {
 	struct pvfs_dev *dev = fiq->priv;
@@ -348,8 +348,8 @@ void pvfs_send_forget(struct fuse_iqueue *fiq, struct fuse_forget_link *link)
  * pvfs_forget - send a FORGET that the core sends as a request
  * @req: the request, which the caller ends
  *
- * The core does this for an entry of READDIRPLUS that it cannot use.  It would wait for an answer,
- * and would not stop that for a signal.
+ * The core does this for an entry of READDIRPLUS that it cannot use.  It would wait for the end of
+ * the request, and no signal would stop that.
  */
 void pvfs_forget(struct fuse_req *req)
 {
@@ -362,7 +362,7 @@ void pvfs_forget(struct fuse_req *req)
 }
 
 /**
- * pvfs_hiprio_interrupt - a slot is marked to be interrupted
+ * pvfs_hiprio_interrupt - have the work send INTERRUPT for a marked slot
  * @dev: the device; the lock of the slot's queue is held
  */
 void pvfs_hiprio_interrupt(struct pvfs_dev *dev)
@@ -371,7 +371,7 @@ void pvfs_hiprio_interrupt(struct pvfs_dev *dev)
 	mod_delayed_work(pvfs_wq, &dev->hiprio.work, 0);
 }
 
-/* The task that waits calls it, so the request stays. */
+/* The task that waits for the request calls this, so the request stays. */
 void pvfs_send_interrupt(struct fuse_iqueue *fiq, struct fuse_req *req)
 {
 	struct pvfs_dev *dev = fiq->priv;
@@ -474,7 +474,7 @@ static bool pvfs_hiprio_idle(struct pvfs_hiprio *hp)
  * pvfs_hiprio_drain - wait until all FORGETs have arrived
  * @dev: the device; there will be no more of them
  *
- * Before DESTROY: a FORGET that came after it would count for the next mount.
+ * Umount calls this before DESTROY, because a later FORGET would count for the next mount.
  */
 void pvfs_hiprio_drain(struct pvfs_dev *dev)
 {

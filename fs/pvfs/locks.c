@@ -10,17 +10,17 @@
  * user could stop the mount.
  *
  * - Waits have at most half of a ring's slots, so they have half of its descriptors at most.  All
- *   other requests are answered without the help of this guest.  The largest of them fits
- *   into the other half, see pvfs_limit_pages().  So the ring always comes to have room for it.
- * - A request beyond that asks: it is sent as FUSE_SETLK, which the server answers at once.  While
- *   the answer is -EAGAIN, the request is parked, and park_work has it ask again, a few requests
- *   each PVFS_PARK_PAUSE, in turn.  As soon as a wait ends, a parked request waits in its place.
+ *   other requests are answered without the help of this guest.  The largest of them fits into the
+ *   other half, see pvfs_limit_pages().  So the ring has room for it sooner or later.
+ * - The driver sends a request beyond that as FUSE_SETLK, which the server answers at once.  If the
+ *   answer is -EAGAIN, the driver parks the request, and park_work sends it again.  It sends a few
+ *   requests each PVFS_PARK_PAUSE, in turn.  As soon as a wait ends, a parked request waits in its
+ *   place.
  *
- * It would be simpler to leave parked requests alone until a wait ends, because a server that has
- * not seen a request and one that has not answered it look alike.  That could deadlock over two
- * locks: a task holds the first one, for which all of the waits are, and wants the second one.
- * Its request would be parked for good, although the second lock is free.  So each request asks
- * again and again, until it has the lock.
+ * It would be simpler to leave parked requests alone until a wait ends, but two locks could
+ * deadlock then.  All waits are for the first lock, and the task that holds it wants the second
+ * one.  Its request would be parked for good, although the second lock is free.  So each request
+ * asks again and again, until it has the lock.
  *
  * This costs fairness, because the server does not know about parked requests, and a server that
  * finds deadlocks (-EDEADLK) does not find those of parked requests.  Such tasks wait until they
@@ -67,7 +67,7 @@ static bool pvfs_park(struct pvfs_dev *dev, struct fuse_iqueue *fiq, struct fuse
 	return parked;
 }
 
-/* The caller dispatches; a request that has gone meanwhile is not missed. */
+/* Put up to @n parked requests on fiq->pending; the caller dispatches. */
 static void pvfs_unpark(struct pvfs_dev *dev, struct fuse_iqueue *fiq, unsigned int n)
 {
 	struct fuse_req *req, *next;
@@ -81,7 +81,7 @@ static void pvfs_unpark(struct pvfs_dev *dev, struct fuse_iqueue *fiq, unsigned 
 }
 
 /**
- * pvfs_lock_done - a request that waited or asked for a lock is answered
+ * pvfs_lock_done - park a request for a lock, if it has to ask again
  * @q: the queue, locked; the caller dispatches, or the queue is stopped
  * @req: the request, which has its result and no slot any more
  * @lock: how it was sent
@@ -106,7 +106,7 @@ bool pvfs_lock_done(struct pvfs_queue *q, struct fuse_req *req, enum pvfs_lock l
 	return false;
 }
 
-/* Take those to which a signal has come off the list. */
+/* Move requests whose tasks have got a signal to @over. */
 static void pvfs_take_interrupted(struct pvfs_dev *dev, struct fuse_iqueue *fiq,
 				  struct list_head *over)
 {
@@ -128,7 +128,7 @@ static void pvfs_park_work(struct work_struct *work)
 	struct fuse_conn *fc;
 	LIST_HEAD(over);
 
-	/* The connection goes by RCU. */
+	/* The connection is freed after an RCU grace period. */
 	rcu_read_lock();
 	fc = READ_ONCE(dev->fc);
 	if (fc) {

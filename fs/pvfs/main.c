@@ -4,13 +4,13 @@
 
 #include <linux/module.h>
 
-/* For what interrupts leave to tasks; writeback waits for it, so it has a rescuer. */
+/* Runs the works that interrupts queue.  Writeback waits for them, so it has a rescuer. */
 struct workqueue_struct *pvfs_wq;
 
-/* For the ends of requests that may wait for what a work of pvfs_wq does, see pvfs_end_later(). */
+/* Runs the ends of requests that may wait for a work of pvfs_wq, see pvfs_end_later(). */
 struct workqueue_struct *pvfs_block_wq;
 
-/* For giving up a device: it waits for a mutex and a reset, and must not use up that rescuer. */
+/* Runs the works that give up a device.  They wait for a reset, and must not use up a rescuer. */
 struct workqueue_struct *pvfs_fail_wq;
 
 static int __init pvfs_init(void)

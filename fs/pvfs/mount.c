@@ -46,7 +46,7 @@ static const struct fs_parameter_spec pvfs_parameters[] = {
 	{}
 };
 
-/* mount(8) gives all options of the mount again when it is remounted. */
+/* mount(8) repeats all options at a remount, so an unchanged option is no error. */
 static int pvfs_check_param(struct fs_context *fsc, struct fs_parameter *param, int opt,
 			    const struct fs_parse_result *result)
 {
@@ -80,7 +80,7 @@ static int pvfs_parse_param(struct fs_context *fsc, struct fs_parameter *param)
 	return 0;
 }
 
-/* As the core has it: what was written is on its way before the mount becomes read-only. */
+/* Write data back before the mount becomes read-only, as the core does. */
 static int pvfs_reconfigure(struct fs_context *fsc)
 {
 	sync_filesystem(fsc->root->d_sb);
@@ -105,8 +105,8 @@ static const struct fuse_iqueue_ops pvfs_iqueue_ops = {
 };
 
 /*
- * Two of the largest requests fit into a ring, so that small ones come in between.  The size of
- * the ring is known only once the device is up.
+ * Have two of the largest requests fit into a ring, so that small ones come in between.  The size
+ * of the ring is known only once the device is up.
  */
 static void pvfs_limit_pages(struct fuse_conn *fc, struct pvfs_dev *dev)
 {
@@ -124,12 +124,12 @@ static void pvfs_fuse_defaults(struct fuse_fs_context *fuse)
 	fuse->blksize = 512;
 	fuse->destroy = true;
 	fuse->no_control = true;
-	/* The core's would leave requests in the ring, see umount.c. */
+	/* The core's umount -f would leave requests in the ring, see umount.c. */
 	fuse->no_force_umount = true;
 	fuse->dax_mode = FUSE_DAX_NEVER;
 }
 
-/* The options that differ from the defaults. */
+/* Show the options that differ from the defaults. */
 static int pvfs_show_options(struct seq_file *m, struct dentry *root)
 {
 	struct pvfs_dev *dev = get_fuse_conn_super(root->d_sb)->iq.priv;
@@ -142,13 +142,13 @@ static int pvfs_show_options(struct seq_file *m, struct dentry *root)
 }
 
 /*
- * The operations are in @dev, which the connection holds until kill_sb() is through with its last
- * superblock.  Nothing calls them after that.
+ * The operations are in @dev.  The connection holds @dev until kill_sb() is through with the last
+ * superblock, and no task calls them after that.
  */
 static void pvfs_take_super_ops(struct super_block *sb, struct pvfs_dev *dev)
 {
 	lockdep_assert_held(&dev->lock);
-	/* Once: they do not change, and a submount of an earlier mount may still use them. */
+	/* Filled only once, because a submount of an earlier mount may still use them. */
 	if (!dev->core_ops) {
 		dev->super_ops = *sb->s_op;
 		dev->super_ops.umount_begin = pvfs_umount_begin;
@@ -158,7 +158,7 @@ static void pvfs_take_super_ops(struct super_block *sb, struct pvfs_dev *dev)
 	sb->s_op = &dev->super_ops;
 }
 
-/* With dev->lock, so that the device does not go, or another connection come. */
+/* The caller holds dev->lock, so the device does not go, and no other connection comes. */
 static int pvfs_fill_super_locked(struct super_block *sb, struct pvfs_context *ctx)
 {
 	struct fuse_mount *fm = get_fuse_mount_super(sb);
@@ -208,7 +208,7 @@ static void pvfs_conn_destroy(struct fuse_mount *fm)
 	pvfs_hiprio_drain(dev);
 	fuse_conn_destroy(fm);
 	pvfs_abandoned_await(dev);
-	/* Only now: DESTROY may wait for a server that does not answer. */
+	/* The timeout ends last, because DESTROY may wait for a server that does not answer. */
 	pvfs_timeout_stop(dev);
 	mutex_lock(&dev->lock);
 	WRITE_ONCE(dev->fc, NULL);
@@ -219,17 +219,17 @@ static void pvfs_kill_sb(struct super_block *sb)
 {
 	struct fuse_mount *fm = get_fuse_mount_super(sb);
 	struct pvfs_dev *dev = fm->fc->iq.priv;
-	/* A mount that failed early has no root, and a submount that did holds nothing. */
+	/* A mount that failed early has no root.  A submount without a root holds nothing. */
 	bool filled = sb->s_root;
 	struct super_block *main = READ_ONCE(dev->sb);
 
 	if (filled && fuse_mount_remove(fm))
 		pvfs_conn_destroy(fm);
 	kill_anon_super(sb);
-	/* Until here another mount of the device found it, and waited for its end. */
+	/* Until here another mount of the device finds this superblock, and waits for its end. */
 	cmpxchg(&dev->sb, sb, NULL);
 	fuse_mount_destroy(fm);
-	/* Last: with it the device may go. */
+	/* This comes last, because the device may go with it. */
 	if (filled && main != sb)
 		deactivate_super(main);
 }
@@ -241,13 +241,13 @@ static struct pvfs_dev *pvfs_context_dev(struct fs_context *fsc)
 	return fm->fc->iq.priv;
 }
 
-/* Not the superblock of a submount, whose root is not that of the device. */
+/* For sget_fc(): never the superblock of a submount, whose root is not that of the device. */
 static int pvfs_same_device(struct super_block *sb, struct fs_context *fsc)
 {
 	return READ_ONCE(pvfs_context_dev(fsc)->sb) == sb;
 }
 
-/* Under the same lock as pvfs_same_device(), which found none. */
+/* sget_fc() holds sb_lock since pvfs_same_device() found none. */
 static int pvfs_set_super(struct super_block *sb, struct fs_context *fsc)
 {
 	struct pvfs_dev *dev = pvfs_context_dev(fsc);
@@ -258,7 +258,7 @@ static int pvfs_set_super(struct super_block *sb, struct fs_context *fsc)
 	return err;
 }
 
-/* A connection to the device, whose reference it takes over. */
+/* Make a connection to the device.  It takes over the caller's reference. */
 static struct fuse_mount *pvfs_conn_new(struct fs_context *fsc, struct pvfs_dev *dev)
 {
 	struct fuse_conn *fc = kzalloc(sizeof(*fc), GFP_KERNEL);
@@ -279,7 +279,7 @@ static struct fuse_mount *pvfs_conn_new(struct fs_context *fsc, struct pvfs_dev 
 	return fm;
 }
 
-/* For another mount of a device that is mounted. */
+/* A second mount shares the superblock, so it cannot have other options. */
 static int pvfs_same_options(struct fs_context *fsc, struct pvfs_dev *dev)
 {
 	struct pvfs_context *ctx = fsc->fs_private;
@@ -322,8 +322,8 @@ static int pvfs_get_super(struct fs_context *fsc, struct fuse_mount *fm)
 }
 
 /*
- * A device that is being reset is waited for here: once there is a superblock that is not ready,
- * sync(2) would wait for it, too.
+ * Wait for a device that is being reset, before there is a superblock: sync(2) would wait for one
+ * that is not ready.
  */
 static int pvfs_await_dev(struct fs_context *fsc, struct pvfs_dev *dev)
 {
@@ -371,9 +371,9 @@ static const struct fs_context_operations pvfs_context_ops = {
 };
 
 /*
- * The core makes the superblock.  The one from which it was walked into is the main one or holds
- * that, so the main one is active.  From here on the submount has the operations of the main
- * one, umount -f among them.
+ * The core makes the superblock of the submount.  The task comes from the main superblock or from
+ * one that holds it, so the main one is active.  The submount gets the operations of the main one,
+ * such as umount -f.
  */
 static int pvfs_get_tree_submount(struct fs_context *fsc)
 {

@@ -2,11 +2,10 @@
 /*
  * pvfs: virtio-fs on the kernel's FUSE core, with callers that poll.
  *
- * A queue is the virtqueue of some CPUs, its slots, and the virtio_poll queue that polls
- * its ring.  A slot holds what the device reads and writes of one
- * request besides pages: headers and arguments.  Everything on the way of a
- * request that a caller waits for is allocated when the device is probed, but for
- * the buffer of arguments larger than PVFS_BUF_SIZE (extended attributes, ACLs).
+ * A queue serves some CPUs.  It has a virtqueue, slots, and a virtio_poll queue, which polls the
+ * ring.  A slot holds the headers and the arguments of one request, but not its pages.  A request
+ * that a caller waits for allocates nothing, because probe has allocated the slots, unless its
+ * arguments are larger than PVFS_BUF_SIZE (extended attributes, ACLs).
  *
  * Locking
  * -------
@@ -15,18 +14,18 @@
  * hp->lock: the same for the queue of FORGET and INTERRUPT.
  * fiq->lock (FUSE's): requests that found a ring full (fiq->pending), and dev->parked.
  * dev->close_lock: dev->closes.  It is never held together with another lock.
- * Order: hp->lock, q->poll.lock, fiq->lock.  FUSE's bg_lock is outside all of them: the
- *   core sends background requests with it held.  So nothing here ends such a request
- *   on its way in.  All locks are taken in process context; only virtio_poll's timer, a
- *   softirq, takes q->poll.lock elsewhere, and it only tries.
- * dev->lock: dev->fc, and bringing queues up and down, which may take for ever if the device
- *   does not finish its reset.  dev->cache and dev->timeout are written under it, and stay
- *   while the device is mounted.  Only probe, restore and mount allocate under it, when the
- *   file system has no dirty page: reclaim never waits for a reset.
+ * Order: hp->lock, q->poll.lock, fiq->lock.  FUSE's bg_lock is outside all of them, because the
+ *   core holds it when it sends a background request.  The end of such a request takes bg_lock, so
+ *   the sender leaves that end to a work.  Tasks take these locks.  In a softirq only virtio_poll's
+ *   timer takes one, q->poll.lock, and it only tries.
+ * dev->lock: dev->fc, and the start and stop of the queues.  Its holder waits for ever if the
+ *   device does not finish its reset.  A mount writes dev->cache and dev->timeout under it, and
+ *   they stay while the device is mounted.  Only probe, restore and mount allocate under it, when
+ *   the file system has no dirty page.  So reclaim never waits for a reset.
  * pvfs_devs_mutex: the list of devices.  Not taken with dev->lock.
  *
- * A virtqueue may be used where q->live was seen true under q->poll.lock, until preemption
- * is on again: taking queues down clears @live and waits for an RCU grace period.
+ * A task that sees q->live true under q->poll.lock may use the virtqueue until it turns preemption
+ * on again, because pvfs_stop() clears @live and waits for an RCU grace period before the reset.
  * virtio_poll may still turn callbacks on, until virtio_poll_release().
  */
 #ifndef _PVFS_H
@@ -66,7 +65,7 @@
 #define PVFS_FORGETS		120
 #define PVFS_HISLOTS		16
 
-/* Which waits are alike: each class learns by itself. */
+/* Requests of one class take similar time.  The policy learns for each class by itself. */
 enum pvfs_class {
 	PVFS_META,	/* names, attributes, opening and closing */
 	PVFS_SMALL,	/* data, up to PVFS_SMALL_MAX */
@@ -87,9 +86,9 @@ enum pvfs_cache {
 struct pvfs_abandoned;
 struct pvfs_dev;
 
-/* How a request for a lock that its caller waits for was sent, see locks.c. */
+/* How the driver sent a request for a lock, see locks.c. */
 enum pvfs_lock {
-	PVFS_LOCK_NONE,		/* another request */
+	PVFS_LOCK_NONE,		/* not FUSE_SETLKW */
 	PVFS_LOCK_WAITS,	/* the server answers once the lock is free */
 	PVFS_LOCK_ASKS,		/* the server answers at once */
 };
@@ -97,11 +96,11 @@ enum pvfs_lock {
 /* A close that no task waits for, on dev->closes. */
 struct pvfs_close {
 	struct list_head node;
-	u64 seq;			/* they grow along the list */
-	bool background;		/* a request that the core waits for at umount */
+	u64 seq;			/* ascending along the list */
+	bool background;		/* sent in the background, and umount waits for it */
 };
 
-/* On the stack of a caller that polls.  The caller alone uses the first two. */
+/* The wait of a caller that polls, on its stack.  Other tasks use @done only. */
 struct pvfs_wait {
 	u64 start;			/* local_clock(), from when its budget counts */
 	u64 budget;			/* for how long it polls, in nanoseconds */
@@ -115,11 +114,12 @@ struct pvfs_need {
 	void *big;			/* a buffer instead of the slot's, or NULL */
 };
 
+/* Under q->poll.lock, but q->work alone uses the abandoned slots that it took from q->late. */
 struct pvfs_slot {
-	struct list_head node;		/* on q->free or q->busy */
+	struct list_head node;		/* on q->free, q->busy or q->late */
 	struct fuse_req *req;		/* NULL if it was abandoned */
 	struct pvfs_abandoned *abandoned;
-	struct pvfs_wait *wait;		/* whose caller polls, or NULL */
+	struct pvfs_wait *wait;		/* of the caller, while it polls */
 	void *big;			/* instead of @buf, for large arguments */
 	u64 unique;
 	u64 start;			/* local_clock() when it was sent */
@@ -128,9 +128,9 @@ struct pvfs_slot {
 	unsigned int out_pages;		/* bytes in pages that the device writes */
 	u8 class;
 	u8 lock;			/* enum pvfs_lock */
-	bool interrupt;			/* INTERRUPT is to be sent for it */
+	bool interrupt;			/* hiprio.work has to send INTERRUPT for it */
 	bool patient;			/* it may take long, see timeout.c */
-	unsigned int written;		/* by the device, to an abandoned one */
+	unsigned int written;		/* bytes that the device wrote, if abandoned */
 	u8 buf[] __aligned(8);
 };
 
@@ -139,8 +139,8 @@ struct pvfs_slot {
 /* All written under q->poll.lock. */
 struct pvfs_stats {
 	u64 requests;
-	u64 polled;		/* callers that polled, and had their reply from it */
-	u64 slept;		/* callers that polled, and had to leave before the reply came */
+	u64 polled;		/* callers that polled until their reply came */
+	u64 slept;		/* callers that polled, but had to leave before */
 	u64 unpolled;		/* callers that did not poll */
 	u64 kicks;
 	u64 kicks_saved;	/* the device said that it needs none */
@@ -149,11 +149,12 @@ struct pvfs_stats {
 	u64 abandoned;		/* requests whose tasks were killed, see abandon.c */
 };
 
+/* @poll.lock protects all that changes after the probe. */
 struct pvfs_queue {
 	struct virtio_poll_queue poll;
 	struct pvfs_dev *dev;
 	unsigned int index;
-	bool live;			/* the ring may be touched */
+	bool live;			/* see Locking: tasks may use the ring */
 	unsigned int lock_waits;	/* slots with PVFS_LOCK_WAITS */
 	unsigned int max_lock_waits;
 	unsigned int unmeasured;	/* requests of PVFS_NEVER in flight: they teach nothing */
@@ -161,9 +162,9 @@ struct pvfs_queue {
 
 	struct list_head free;
 	struct list_head busy;
-	struct list_head ended;		/* for @work to end */
+	struct list_head ended;		/* requests for @work to end */
 	struct list_head late;		/* slots of abandoned requests, for @work to free */
-	struct list_head blocking;	/* for @block_work to end */
+	struct list_head blocking;	/* requests for @block_work to end */
 	struct work_struct work;
 	struct work_struct block_work;
 
@@ -185,7 +186,7 @@ struct pvfs_hislot {
 			struct fuse_forget_one one[PVFS_FORGETS];
 		} batch;
 	};
-	struct fuse_out_header out;	/* of INTERRUPT */
+	struct fuse_out_header out;	/* the answer to INTERRUPT */
 	bool busy;
 	bool is_interrupt;
 	unsigned int queue;		/* of the request to interrupt */
@@ -202,7 +203,7 @@ struct pvfs_hiprio {
 	u64 seq;
 	struct fuse_forget_link *first;
 	struct fuse_forget_link **last;
-	unsigned int waiting;		/* how many there are from @first on */
+	unsigned int waiting;		/* FORGETs from @first on */
 	struct delayed_work work;
 	struct pvfs_hislot *slots;
 	u64 taken;			/* messages that the server has given back */
@@ -218,27 +219,27 @@ struct pvfs_dev {
 	struct mutex lock;		/* see the top of this file */
 	struct virtio_device *vdev;	/* NULL once removed */
 	struct fuse_conn *fc;		/* while mounted */
-	struct super_block *sb;		/* its main one, until that has gone */
+	struct super_block *sb;		/* the main superblock, until it has gone */
 	enum pvfs_cache cache;		/* of that mount */
 	bool writeback;			/* the server has agreed that the core writes back */
 	unsigned int timeout;		/* of that mount, in seconds; 0: none */
 	struct delayed_work timeout_work;
 	u64 replies;			/* at the last look of timeout.c */
 	bool waited;			/* likewise: a request waited */
-	unsigned int silent;		/* for so many seconds there was no reply to it */
+	unsigned int silent;		/* seconds without a reply to it */
 	bool up;			/* it has virtqueues */
-	bool given_up;			/* it was stopped, and may start anew */
-	u64 exit_replies;		/* when a wait at exit ran out, plus 1; see abandon.c */
+	bool given_up;			/* the next mount restarts it */
+	u64 exit_replies;		/* when a wait at exit ran out, plus 1; 0: none did */
 	u64 exit_task;			/* start_boottime of the task whose wait ran out last */
 	struct list_head parked;	/* requests for locks that are not free; see locks.c */
 	struct delayed_work park_work;
 	spinlock_t close_lock;		/* the next two */
-	struct list_head closes;	/* those that are late; see close.c */
+	struct list_head closes;	/* the late ones, see close.c */
 	u64 close_seq;			/* of the last one */
-	wait_queue_head_t close_waitq;	/* tasks that ask for a lock */
+	wait_queue_head_t close_waitq;	/* tasks that wait for late closes */
 	struct work_struct fail_work;
 	const struct super_operations *core_ops;
-	struct super_operations super_ops;	/* the core's with ours, see mount.c */
+	struct super_operations super_ops;	/* the core's, some replaced; see mount.c */
 	unsigned int *map;		/* CPU to index in @queues */
 	unsigned int ring_size;		/* of the smallest request ring */
 	unsigned int nr_queues;
@@ -314,7 +315,7 @@ void pvfs_forget(struct fuse_req *req);
 void pvfs_send_forget(struct fuse_iqueue *fiq, struct fuse_forget_link *link);
 void pvfs_send_interrupt(struct fuse_iqueue *fiq, struct fuse_req *req);
 
-/* A lock may be waited for without end; servers end nothing else for an INTERRUPT. */
+/* A task may wait for a lock for ever.  Servers end nothing else for an INTERRUPT. */
 static inline bool pvfs_can_interrupt(const struct fuse_req *req)
 {
 	return req->in.h.opcode == FUSE_SETLKW;

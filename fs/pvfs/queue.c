@@ -2,13 +2,12 @@
 /*
  * The data path: requests into a ring, and replies out of it.
  *
- * A request that finds the ring full, or others queued, goes to the tail of FUSE's
- * own list of pending requests, where a fatal signal can still take it away.  The
- * sender appends with its queue's lock held and then dispatches from the head while
- * its ring has room, and then to the other rings; each task that takes replies from a ring
- * dispatches, too.  So while the list is not empty, each ring was found full after the last
- * sender had appended, and the next reply of any has the list looked at again.  Such a reply
- * comes, because waits for locks do not fill a ring (see locks.c).
+ * A request that finds the ring full, or others queued, goes to the tail of FUSE's own list of
+ * pending requests, where a fatal signal can still take it away.  The sender appends under its
+ * queue's lock, and dispatches from the head of the list to its ring, and then to the other rings,
+ * while these have room.  Each task that takes replies dispatches, too.  So while the list is not
+ * empty, the last sender has found each ring full, and the next reply of any ring has the list
+ * looked at again.  Such a reply comes, because waits for locks do not fill a ring (see locks.c).
  */
 #include "pvfs.h"
 
@@ -16,13 +15,13 @@
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 
-/* Of the caller's CPU; it may move on meanwhile. */
+/* The queue of this CPU.  The caller may move meanwhile, because any queue will do. */
 static struct pvfs_queue *pvfs_this_queue(struct pvfs_dev *dev)
 {
 	return &dev->queues[dev->map[raw_smp_processor_id()]];
 }
 
-/* Of the mount, if there is one: it goes by RCU, and the lock keeps preemption off. */
+/* Of the mount, or NULL.  The queue's lock keeps preemption off, and so RCU keeps the mount. */
 static struct fuse_iqueue *pvfs_fiq(struct pvfs_queue *q)
 {
 	struct fuse_conn *fc = READ_ONCE(q->dev->fc);
@@ -54,13 +53,13 @@ static int pvfs_slot_add(struct pvfs_queue *q, struct pvfs_slot *slot)
 	if (q->poll.vq->num_free < n)
 		return q->poll.inflight ? -ENOSPC : -EIO;
 	err = virtqueue_add_sgs(q->poll.vq, sgs, 1, lists - 1, slot, GFP_ATOMIC);
-	/* No room to bounce it: there will be some when others are done. */
+	/* No bounce buffer is left.  The next replies free some. */
 	return err == -ENOMEM && q->poll.inflight ? -ENOSPC : err;
 }
 
 /*
- * Put a request into the ring.  NEED->big is the slot's from then on.  The request may be
- * answered as soon as the lock is dropped.
+ * Put a request into the ring.  The slot owns NEED->big from then on.  Another task may end the
+ * request as soon as the caller drops the lock.
  */
 static struct pvfs_slot *pvfs_add(struct pvfs_queue *q, struct fuse_req *req,
 				  const struct pvfs_need *need)
@@ -87,7 +86,7 @@ static struct pvfs_slot *pvfs_add(struct pvfs_queue *q, struct fuse_req *req,
 	slot->start = local_clock();
 	clear_bit(FR_PENDING, &req->flags);
 	set_bit(FR_SENT, &req->flags);
-	/* Pairs with the barrier in request_wait_answer(): one of us sees the other. */
+	/* Pairs with request_wait_answer(): this sees FR_INTERRUPTED, or that sees FR_SENT. */
 	smp_mb__after_atomic();
 	if (unlikely(slot->lock == PVFS_LOCK_WAITS && test_bit(FR_INTERRUPTED, &req->flags))) {
 		slot->interrupt = true;
@@ -97,11 +96,12 @@ static struct pvfs_slot *pvfs_add(struct pvfs_queue *q, struct fuse_req *req,
 }
 
 /*
- * For @work to end: the request has not been sent, or its caller must not end it.
+ * Have @work end a request that was not sent, or whose end may sleep, or take locks that this
+ * task holds.
  *
- * The end of direct reads into user memory dirties pages, and may sleep for a page's
- * lock, which the end of another request may have to drop.  So these have a work of
- * their own, on a workqueue of its own: @work must not wait for the same rescuer.
+ * The end of a direct read into user memory dirties pages.  It may sleep for a page's lock that
+ * only the end of another request drops.  So @block_work ends such reads, on another workqueue,
+ * because @work must not wait for the same rescuer.
  */
 static void pvfs_end_later(struct pvfs_queue *q, struct fuse_req *req)
 {
@@ -126,7 +126,7 @@ static bool pvfs_dispatch_one(struct pvfs_queue *q, struct fuse_iqueue *fiq)
 	req = list_first_entry_or_null(&fiq->pending, struct fuse_req, list);
 	if (!req)
 		return false;
-	/* The next reply frees a slot, and tries again.  So it does where memory is short. */
+	/* The next reply frees a slot, and dispatches again.  It also does if memory is short. */
 	if (list_empty(&q->free) && q->poll.inflight)
 		return false;
 	err = pvfs_request_measure(req, &need, GFP_ATOMIC | __GFP_NOWARN);
@@ -147,7 +147,6 @@ static bool pvfs_dispatch_one(struct pvfs_queue *q, struct fuse_iqueue *fiq)
 	return true;
 }
 
-/* Send pending requests while there is room. */
 static void pvfs_dispatch(struct pvfs_queue *q, struct fuse_iqueue *fiq)
 {
 	lockdep_assert_held(&q->poll.lock);
@@ -157,7 +156,7 @@ static void pvfs_dispatch(struct pvfs_queue *q, struct fuse_iqueue *fiq)
 	while (pvfs_dispatch_one(q, fiq))
 		;
 	spin_unlock(&fiq->lock);
-	/* Under the lock, because few come here. */
+	/* The kick is under the lock, because this path is rare. */
 	virtqueue_kick(q->poll.vq);
 }
 
@@ -165,7 +164,7 @@ static void pvfs_dispatch(struct pvfs_queue *q, struct fuse_iqueue *fiq)
  * pvfs_dispatch_all - send pending requests to any ring that has room
  * @dev: the device
  *
- * Its own ring may be full of requests that take long, while others are idle.
+ * The ring of a sender may be full of requests that take long, while others are idle.
  */
 void pvfs_dispatch_all(struct pvfs_dev *dev)
 {
@@ -202,8 +201,8 @@ static int pvfs_append(struct pvfs_queue *q, struct fuse_iqueue *fiq, struct fus
 	return err;
 }
 
-/* An error on the way in.  A background request's sender holds what its end needs. */
-static void pvfs_refuse(struct pvfs_queue *q, struct fuse_req *req, int err)
+/* End an unsent request.  The sender of a background request holds bg_lock: a work ends that. */
+static void pvfs_end_unsent(struct pvfs_queue *q, struct fuse_req *req, int err)
 {
 	clear_bit(FR_PENDING, &req->flags);
 	req->out.h.error = err;
@@ -216,7 +215,7 @@ static void pvfs_refuse(struct pvfs_queue *q, struct fuse_req *req, int err)
 	spin_unlock_bh(&q->poll.lock);
 }
 
-/* Into the ring, or behind what waits for it: then it returns NULL, and has not used NEED->big. */
+/* Put a request into the ring.  NULL: it is pending, and the caller still owns NEED->big. */
 static struct pvfs_slot *pvfs_publish(struct pvfs_queue *q, struct fuse_iqueue *fiq,
 				      struct fuse_req *req, const struct pvfs_need *need)
 {
@@ -231,7 +230,7 @@ static struct pvfs_slot *pvfs_publish(struct pvfs_queue *q, struct fuse_iqueue *
 	return ERR_PTR(pvfs_append(q, fiq, req));
 }
 
-/* Under the queue's lock; counts either way. */
+/* Whether to kick, once the caller has dropped the lock. */
 static bool pvfs_kick_prepare(struct pvfs_queue *q)
 {
 	bool kick = virtqueue_kick_prepare(q->poll.vq);
@@ -244,8 +243,8 @@ static bool pvfs_kick_prepare(struct pvfs_queue *q)
 #define PVFS_SENT	1
 
 /*
- * Some requests go another way, and a lock waits for late closes.  The caller sends the request
- * if this returns 0.  PVFS_SENT: it went another way; an error: the request fails.
+ * Send some requests another way, and let one for a lock wait for late closes.  Returns 0 if the
+ * caller is to send the request, PVFS_SENT if it went another way, or an error for it to fail with.
  */
 static int pvfs_before_send(struct pvfs_dev *dev, struct fuse_req *req)
 {
@@ -264,7 +263,7 @@ static int pvfs_before_send(struct pvfs_dev *dev, struct fuse_req *req)
 	}
 }
 
-/* Where the core would not come back when the task is killed; see abandon.c. */
+/* Wait here where the core would not let a killed task go, see abandon.c. */
 static void pvfs_wait_here(struct pvfs_dev *dev, struct fuse_req *req, struct pvfs_slot *slot)
 {
 	if (unlikely(current->flags & PF_EXITING))
@@ -285,7 +284,7 @@ static void pvfs_send_now(struct pvfs_queue *q, struct fuse_iqueue *fiq, struct 
 
 	err = pvfs_request_measure(req, &need, sync ? GFP_KERNEL : GFP_ATOMIC);
 	if (err) {
-		pvfs_refuse(q, req, err);
+		pvfs_end_unsent(q, req, err);
 		return;
 	}
 	/* Until the poll and the kick are over, see Locking in pvfs.h and wait.c. */
@@ -301,7 +300,7 @@ static void pvfs_send_now(struct pvfs_queue *q, struct fuse_iqueue *fiq, struct 
 	spin_unlock_bh(&q->poll.lock);
 	if (kick) {
 		virtqueue_notify(q->poll.vq);
-		/* The exit is not for the caller's budget to pay. */
+		/* The caller's budget does not pay for the exit to the host. */
 		wait.start = local_clock();
 	}
 	if (unlikely(!slot))
@@ -316,7 +315,7 @@ static void pvfs_send_now(struct pvfs_queue *q, struct fuse_iqueue *fiq, struct 
 	if (IS_ERR_OR_NULL(slot))
 		kfree(need.big);
 	if (IS_ERR(slot))
-		pvfs_refuse(q, req, PTR_ERR(slot));
+		pvfs_end_unsent(q, req, PTR_ERR(slot));
 }
 
 /**
@@ -324,9 +323,9 @@ static void pvfs_send_now(struct pvfs_queue *q, struct fuse_iqueue *fiq, struct 
  * @fiq: of the connection
  * @req: the request
  *
- * The core calls this for a request that a caller waits for in that caller, with no
- * spin lock held; here the caller also polls for the reply.  A request that is finished
- * when this returns never sleeps.  Background requests come with bg_lock held.
+ * If a task waits for the request, that task calls this, without a spin lock, and polls here for
+ * the reply.  If the request is finished when this returns, the task does not sleep.  For a
+ * background request the core calls this with bg_lock held.
  */
 void pvfs_send_req(struct fuse_iqueue *fiq, struct fuse_req *req)
 {
@@ -337,7 +336,7 @@ void pvfs_send_req(struct fuse_iqueue *fiq, struct fuse_req *req)
 	if (likely(!err))
 		pvfs_send_now(q, fiq, req);
 	else
-		pvfs_refuse(q, req, err == PVFS_SENT ? 0 : err);
+		pvfs_end_unsent(q, req, err == PVFS_SENT ? 0 : err);
 }
 
 /* The slot of an abandoned request is for @work to free, because its end may sleep. */
@@ -350,7 +349,7 @@ static void pvfs_slot_late(struct pvfs_queue *q, struct pvfs_slot *slot, unsigne
 	queue_work(pvfs_wq, &q->work);
 }
 
-/* A caller that polls is told; every other request goes where its end belongs. */
+/* Tell a caller that polls, or leave the request to the task that is to end it. */
 static void pvfs_slot_done(struct pvfs_queue *q, struct pvfs_slot *slot, struct list_head *done)
 {
 	struct pvfs_wait *wait = slot->wait;
@@ -393,10 +392,9 @@ static void pvfs_slot_answered(struct pvfs_queue *q, struct pvfs_slot *slot,
  * pvfs_collect - take replies from a ring
  * @q: the queue, locked and live
  * @done: where to put requests that the caller is to end by pvfs_end_list()
- * @polled: whether it is polled, and not looked at after an interrupt
+ * @polled: the caller polls, and does not look because of an interrupt
  *
- * Requests with a function to call at their end are left to the queue's work, because
- * that function may sleep, or want locks that the caller's task holds.
+ * The queue's work ends requests that call a function at their end, see pvfs_end_later().
  *
  * Return: how many replies there were.
  */
@@ -421,19 +419,19 @@ unsigned int pvfs_collect(struct pvfs_queue *q, struct list_head *done, bool pol
 		if (fiq)
 			pvfs_dispatch(q, fiq);
 	}
-	/* It used what it was never given: nothing will be answered any more. */
+	/* The device has broken the ring, so it answers nothing any more. */
 	if (unlikely(q->poll.inflight && virtqueue_is_broken(q->poll.vq)))
 		queue_work(pvfs_fail_wq, &q->dev->fail_work);
 	return n;
 }
 
 /**
- * pvfs_queue_waits - does a request wait for the server that may not take long?
+ * pvfs_queue_waits - whether a request waits for the server that may not take long
  * @q: the queue
- * @replies: how many the server has sent to this queue is added to it
+ * @replies: a sum, to which the replies to this queue are added
  *
- * Takes the replies that are in the ring first.  It may be that no other task has, because a caller
- * that polls does not run while the host does not run its vCPU.
+ * The function first takes the replies that are in the ring.  A caller that polls may not have,
+ * because the host does not run its vCPU.
  */
 bool pvfs_queue_waits(struct pvfs_queue *q, u64 *replies)
 {
@@ -487,7 +485,7 @@ void pvfs_end_list(struct list_head *done)
 	}
 }
 
-/* The slots are @late's only, so their pages are let go without the lock. */
+/* Only this work has the slots of @late, so it frees their pages without the lock. */
 static void pvfs_end_late(struct pvfs_queue *q, struct list_head *late)
 {
 	struct pvfs_slot *slot, *next;
@@ -495,7 +493,7 @@ static void pvfs_end_late(struct pvfs_queue *q, struct list_head *late)
 
 	if (likely(list_empty(late)))
 		return;
-	/* What memory is reclaimed from may wait for replies that this work has to take. */
+	/* Reclaim may wait for replies that this work has to take. */
 	noio = memalloc_noio_save();
 	list_for_each_entry(slot, late, node)
 		pvfs_abandoned_end(q->dev, slot);
@@ -511,7 +509,7 @@ static void pvfs_end_late(struct pvfs_queue *q, struct list_head *late)
 	spin_unlock_bh(&q->poll.lock);
 }
 
-/* After an interrupt, or when there are requests to end. */
+/* Runs after an interrupt, and when there are requests to end. */
 static void pvfs_queue_work(struct work_struct *work)
 {
 	struct pvfs_queue *q = container_of(work, struct pvfs_queue, work);
@@ -519,7 +517,7 @@ static void pvfs_queue_work(struct work_struct *work)
 	LIST_HEAD(late);
 
 	spin_lock_bh(&q->poll.lock);
-	/* A caller that polls takes what there is. */
+	/* A caller that polls takes the replies. */
 	if (q->live && !q->poll.waiters) {
 		virtio_poll_interrupted(&q->poll);
 		pvfs_collect(q, &done, false);
@@ -544,7 +542,7 @@ static void pvfs_block_work(struct work_struct *work)
 	pvfs_end_list(&done);
 }
 
-/* The interrupt; it leaves the ring alone. */
+/* The interrupt handler leaves the ring to the work. */
 void pvfs_queue_callback(struct virtqueue *vq)
 {
 	struct pvfs_dev *dev = vq->vdev->priv;
@@ -555,7 +553,7 @@ void pvfs_queue_callback(struct virtqueue *vq)
 }
 
 /**
- * pvfs_queue_init - at probe, before there are virtqueues
+ * pvfs_queue_init - set up a queue that has no virtqueue yet
  * @q: the queue, zeroed; @q->dev and @q->index are set
  */
 void pvfs_queue_init(struct pvfs_queue *q)
@@ -572,7 +570,7 @@ void pvfs_queue_init(struct pvfs_queue *q)
 }
 
 /**
- * pvfs_queue_alloc - slots and scatter list for a ring
+ * pvfs_queue_alloc - allocate slots and a scatter list for a ring
  * @q: the queue, with its virtqueue
  *
  * Return: 0 or -ENOMEM; the caller calls pvfs_queue_free() either way.
@@ -616,7 +614,7 @@ void pvfs_queue_free(struct pvfs_queue *q)
 }
 
 /**
- * pvfs_queue_start - requests may come
+ * pvfs_queue_start - let requests in
  * @q: the queue, with a fresh ring
  */
 void pvfs_queue_start(struct pvfs_queue *q)
@@ -627,10 +625,10 @@ void pvfs_queue_start(struct pvfs_queue *q)
 }
 
 /**
- * pvfs_queue_stop - requests are refused from now on, and callers stop polling
+ * pvfs_queue_stop - refuse requests from now on, and let callers stop polling
  * @q: the queue
  *
- * The ring may be in use until an RCU grace period has passed.
+ * Tasks may use the ring until an RCU grace period has passed.
  */
 void pvfs_queue_stop(struct pvfs_queue *q)
 {
@@ -644,7 +642,7 @@ void pvfs_queue_stop(struct pvfs_queue *q)
  * @q: some queue of the connection's device; all of them are stopped
  * @fiq: of the connection
  *
- * fuse_abort_conn() would end these itself, in turn, and one of them may wait for another.
+ * fuse_abort_conn() would end these one after the other, and the end of one may wait for another.
  */
 void pvfs_queue_drop_pending(struct pvfs_queue *q, struct fuse_iqueue *fiq)
 {
@@ -667,7 +665,7 @@ void pvfs_queue_drop_pending(struct pvfs_queue *q, struct fuse_iqueue *fiq)
  * pvfs_queue_empty - end what was in flight
  * @q: the queue, stopped; the device was reset
  *
- * With its reply, if that is in the ring and the ring is sound; else with -EIO.
+ * A request ends with its reply, if that is in the ring and the ring is sound; else with -EIO.
  */
 void pvfs_queue_empty(struct pvfs_queue *q)
 {

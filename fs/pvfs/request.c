@@ -96,7 +96,7 @@ static bool pvfs_class_is_patient(enum pvfs_class class, const struct fuse_req *
 }
 
 /**
- * pvfs_is_patient - may a request take long, although the server is well?
+ * pvfs_is_patient - whether a request may take long at a healthy server
  * @req: the request, which has not been sent
  */
 bool pvfs_is_patient(const struct fuse_req *req)
@@ -135,7 +135,7 @@ void pvfs_request_fill(struct pvfs_queue *q, struct pvfs_slot *slot, struct fuse
 	slot->wait = NULL;
 	slot->interrupt = false;
 	slot->class = pvfs_request_class(req);
-	/* A lock that is only asked for is answered at once. */
+	/* The server answers PVFS_LOCK_ASKS at once. */
 	slot->patient = pvfs_class_is_patient(slot->class, req) && slot->lock != PVFS_LOCK_ASKS;
 	slot->big = need->big;
 	slot->in_size = need->in_size;
@@ -153,7 +153,7 @@ void pvfs_request_fill(struct pvfs_queue *q, struct pvfs_slot *slot, struct fuse
 		to += args->in_args[i].size;
 	}
 	pvfs_cache_ask(q->dev, req, pvfs_slot_in(slot) + sizeof(req->in.h));
-	/* A reply that the device did not write must not look like one. */
+	/* Old bytes must not look like a reply that the device did not write. */
 	if (slot->out_size)
 		memset(pvfs_slot_out(slot), 0, sizeof(struct fuse_out_header));
 }
@@ -295,7 +295,7 @@ static bool pvfs_header_good(const struct pvfs_slot *slot, const struct fuse_out
  * @slot: the slot; the device has given it back
  * @written: how many bytes the device says that it wrote
  *
- * Leaves the result in the request.  A reply that is not one of FUSE's becomes -EIO.
+ * Leaves the result in the request.  A malformed reply becomes -EIO.
  */
 void pvfs_request_reply(struct pvfs_queue *q, struct pvfs_slot *slot, unsigned int written)
 {
@@ -303,7 +303,7 @@ void pvfs_request_reply(struct pvfs_queue *q, struct pvfs_slot *slot, unsigned i
 	struct fuse_out_header oh = {};
 
 	if (slot->out_size) {
-		/* Once: the device can write to it for as long as it likes. */
+		/* The header is read only once, because the device may change it at any time. */
 		memcpy(&oh, pvfs_slot_out(slot), sizeof(oh));
 		if (!pvfs_header_good(slot, &oh, written) ||
 		    (!oh.error && pvfs_fit_last(slot, req->args, oh.len))) {

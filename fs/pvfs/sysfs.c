@@ -51,7 +51,6 @@ static ssize_t timeout_show(struct device *d, struct device_attribute *attr, cha
 }
 static DEVICE_ATTR_RO(timeout);
 
-/* One number for each request queue. */
 #define PVFS_SHOW(name, value)							\
 static ssize_t name##_show(struct device *d, struct device_attribute *attr,	\
 			   char *buf)						\
@@ -86,7 +85,6 @@ PVFS_SHOW(bad_replies, q->stats.bad_replies);
 PVFS_SHOW(abandoned, q->stats.abandoned);
 PVFS_SHOW(inflight, q->poll.inflight);
 
-/* Of the hiprio queue. */
 #define PVFS_SHOW_HIPRIO(name, value)						\
 static ssize_t name##_show(struct device *d, struct device_attribute *attr,	\
 			   char *buf)						\

@@ -15,9 +15,9 @@
  * at once.
  *
  * A work looks every quarter of the limit, but not more often than each second.  It counts
- * intervals in which a request waited from look to look and no reply came, and not time: a
- * machine that was stopped finds its clock ahead, and that is one interval.  The work runs
- * from the mount on until DESTROY was answered, because umount may wait for the server as
+ * intervals in which a request waited from look to look and no reply came.  It does not count time,
+ * because the clock of a machine that was stopped jumps ahead, and that is one interval.  The work
+ * runs from the mount on until DESTROY was answered, because umount may wait for the server as
  * well, or until it gives up the device.
  */
 #include "pvfs.h"
@@ -60,7 +60,7 @@ static bool pvfs_waits_for_room(struct pvfs_dev *dev)
 	return waits;
 }
 
-/* A look; returns whether the server was silent since the last while a request waited. */
+/* Look, and return whether the server was silent since the last look while a request waited. */
 static bool pvfs_is_silent(struct pvfs_dev *dev)
 {
 	u64 before = dev->replies;
@@ -73,7 +73,7 @@ static bool pvfs_is_silent(struct pvfs_dev *dev)
 		dev->waited |= pvfs_queue_waits(&dev->queues[i], &dev->replies);
 	if (!dev->waited && pvfs_waits_for_room(dev)) {
 		dev->waited = pvfs_hiprio_ask(dev);
-		/* Only here: a server that takes FORGETs may still answer no request. */
+		/* Only here, because a server that takes FORGETs may still answer no request. */
 		dev->replies += pvfs_hiprio_taken(dev);
 	}
 	/* Without a reply, it is the same request, or the same message, that waits. */
@@ -106,7 +106,7 @@ void pvfs_timeout_init(struct pvfs_dev *dev)
 }
 
 /**
- * pvfs_timeout_start - a mount begins
+ * pvfs_timeout_start - begin to watch the server of a mount
  * @dev: its device; dev->lock is held
  * @seconds: how long the server may be silent; 0: for ever
  */
@@ -121,7 +121,7 @@ void pvfs_timeout_start(struct pvfs_dev *dev, unsigned int seconds)
 }
 
 /**
- * pvfs_timeout_stop - the mount has gone, and there will be no more requests
+ * pvfs_timeout_stop - end the watch, once the mount has gone
  * @dev: the device; dev->lock is not held
  */
 void pvfs_timeout_stop(struct pvfs_dev *dev)
