@@ -2,11 +2,11 @@
 /*
  * The device's write cache, and whether the block layer flushes it.
  *
- * As long as a write that was reported done may be in the cache, flushes have to
- * reach the device: BLK_FEAT_WRITE_CACHE is on before the device is told to cache,
- * and goes off after it was told not to and what it had was flushed.  The device
- * promises nothing about requests it had when it was told (virtio 1.2, 5.2.6.2),
- * so these end first.
+ * As long as a write that was reported done may be in the cache, flushes have to reach the device.
+ * So the driver turns BLK_FEAT_WRITE_CACHE on before it tells the device to cache.  It turns the
+ * feature off only after it has told the device not to, and has flushed it.  The device promises
+ * nothing about requests that it had when it was told (virtio 1.2, 5.2.6.2), so the driver waits
+ * for these first.
  *
  * Changes come one after the other: dev->cache_mutex.
  */
@@ -40,7 +40,7 @@ static bool pvblk_flushes(struct pvblk_dev *dev)
 	return dev->disk->queue->limits.features & BLK_FEAT_WRITE_CACHE;
 }
 
-/* FREEZE: while no request is in flight; waits for those there are. */
+/* FREEZE: wait for the requests in flight, and change the limits while there is none. */
 static int pvblk_set_flushes(struct pvblk_dev *dev, bool on, bool freeze)
 {
 	struct request_queue *q = dev->disk->queue;
@@ -57,13 +57,13 @@ static int pvblk_set_flushes(struct pvblk_dev *dev, bool on, bool freeze)
 	return queue_limits_commit_update(q, &lim);
 }
 
-/* Unless the device caches again: it may have been restarted since it was told not to. */
+/* Leave flushes on if the device caches again, because it may have been restarted meanwhile. */
 static int pvblk_turn_flushes_off(struct pvblk_dev *dev)
 {
 	struct request_queue *q = dev->disk->queue;
 	int err = 0;
 
-	/* First, because it waits for requests. */
+	/* The freeze waits for requests, so it comes before mode_mutex. */
 	blk_mq_freeze_queue(q);
 	mutex_lock(&dev->mode_mutex);
 	if (!pvblk_cache_mode(dev->vdev))
@@ -73,14 +73,14 @@ static int pvblk_turn_flushes_off(struct pvblk_dev *dev)
 	return err;
 }
 
-/* The device caches nothing any more. */
+/* The device has stopped to cache: flush it, and turn flushes off. */
 static int pvblk_stop_flushing(struct pvblk_dev *dev)
 {
 	struct request_queue *q = dev->disk->queue;
 	int err;
 
 	lockdep_assert_held(&dev->cache_mutex);
-	/* While root has flushes turned off (queue/write_cache), none would be sent. */
+	/* The block layer sends no flush while root has turned them off (queue/write_cache). */
 	if (!pvblk_flushes(dev) || !bdev_write_cache(dev->disk->part0))
 		return 0;
 	blk_mq_freeze_queue(q);
@@ -104,9 +104,9 @@ static bool pvblk_change_mode(struct pvblk_dev *dev, bool writeback)
  * @dev: the device, which offers VIRTIO_BLK_F_CONFIG_WCE
  * @writeback: whether it is to have a volatile write cache
  *
- * What the device makes of it counts: it may keep its mode.
+ * The device may keep its mode, so the driver reads it back.
  *
- * Return: 0 or -errno; then flushes go on.
+ * Return: 0, or -errno; in that case the block layer goes on to flush.
  */
 int pvblk_cache_set(struct pvblk_dev *dev, bool writeback)
 {
@@ -122,11 +122,11 @@ int pvblk_cache_set(struct pvblk_dev *dev, bool writeback)
 }
 
 /**
- * pvblk_cache_restore - have the mode from before a reset
+ * pvblk_cache_restore - give a device its mode from before a reset
  * @dev: the device; its queue is quiesced, and nothing is in flight
  *
- * That is the mode that the device was told last.  The device's own word does not count, because it
- * may have stopped before, and have forgotten its mode.
+ * The device's own word does not count, because it may have stopped before, and have forgotten its
+ * mode.
  *
  * A device that caches although it was told not to is flushed from now on.
  */
@@ -144,7 +144,7 @@ void pvblk_cache_restore(struct pvblk_dev *dev)
 }
 
 /**
- * pvblk_cache_restart - have a mode in which requests that are sent again are safe
+ * pvblk_cache_restart - set a mode in which requests may be sent again
  * @dev: the device, reset; its queue is quiesced, and its mode_mutex held
  *
  * The block layer dropped the flushes of requests that arrived while flushing was off.  A device

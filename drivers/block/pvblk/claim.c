@@ -12,9 +12,8 @@
  * - where the bus has driver_override (a patch, see patches/), the bus gives the driver each device
  *   whose driver_override names it, and no other driver gets that device.
  *
- * Refusing in probe() instead of not matching would not do: the core would set
- * the FAILED status, and the device is to be usable by the other driver.  For a
- * probe that fails all the same see pvblk_reset_after_probe().
+ * The driver does not match a device that it is not to have.  If probe() refused it, the core would
+ * set the FAILED status, and the other driver could not use it.  See pvblk_reset_after_probe().
  */
 #include "pvblk.h"
 
@@ -72,7 +71,7 @@ static void pvblk_clear_failure(struct virtio_device *vdev)
 		virtio_add_status(vdev, VIRTIO_CONFIG_S_ACKNOWLEDGE);
 }
 
-/* The probe was ours, or the other driver's, which does not reset the device on its way out. */
+/* The failed probe was ours, or the other driver's, which does not reset the device then. */
 static int pvblk_reset_after_probe(struct notifier_block *nb, unsigned long action, void *data)
 {
 	struct device *d = data;
@@ -85,8 +84,9 @@ static int pvblk_reset_after_probe(struct notifier_block *nb, unsigned long acti
 static struct notifier_block pvblk_probe_nb = { .notifier_call = pvblk_reset_after_probe };
 
 /*
- * The bus probes devices whose driver_override names this driver while the driver is registered.
- * The notifier is registered later, because only a registered driver knows its bus.
+ * While this driver is registered, the bus probes devices whose driver_override names it.  The
+ * notifier misses these, because only a registered driver knows its bus.  So look for failures of
+ * these probes.
  */
 static int pvblk_reset_if_failed(struct device *d, void *unused)
 {
@@ -184,7 +184,6 @@ static int pvblk_open_exclusively(struct device *d, void *data)
 	return 1;
 }
 
-/* Take a device from its driver, which is ours or the other. */
 static int pvblk_release_device(struct device *d, bool ours)
 {
 	struct pvblk_exclusive c = { .ours = ours };
@@ -208,7 +207,7 @@ struct pvblk_other {
 	struct device_driver *driver;
 };
 
-/* The driver that has the device, which the bus may not match any more, see driver_override. */
+/* Get the driver that has the device, even if the bus does not match the two any more. */
 static void pvblk_get_present(struct pvblk_other *o)
 {
 	device_lock(o->device);
@@ -298,7 +297,6 @@ static ssize_t give_store(struct device_driver *drv, const char *buf, size_t cou
 }
 static DRIVER_ATTR_WO(give);
 
-/* Claim the devices that claim= names. */
 static int pvblk_claim_devices(void)
 {
 	if (!claim)
@@ -310,7 +308,7 @@ static int pvblk_claim_devices(void)
 }
 
 /**
- * pvblk_claim_init - take what is to be taken, and be ready to move devices
+ * pvblk_claim_init - claim devices, and offer `take` and `give`
  *
  * The driver is registered, and its table of IDs matches nothing yet.
  *

@@ -9,10 +9,9 @@
 #include <linux/string_helpers.h>
 
 /*
- * Names.  virtio_blk numbers its own disks from vda and cannot know ours, and a
- * name that is taken is an error on its side.  So we begin where a guest has no
- * disk of its: at vdaa.  A guest whose disks are all ours (claim=all, and
- * virtio_blk kept out) says first_index=0 and has its vda back.
+ * Names.  virtio_blk numbers its disks from vda, does not know ours, and fails if a name is taken.
+ * So this driver begins at vdaa, where virtio_blk hardly has a disk.  A guest whose disks are all
+ * ours (claim=all, and no virtio_blk) sets first_index=0, and has its vda back.
  */
 static unsigned int first_index = 26;
 module_param(first_index, uint, 0444);
@@ -59,7 +58,7 @@ static void pvblk_update_capacity(struct pvblk_dev *dev, bool resize)
 	virtio_cread(dev->vdev, struct virtio_blk_config, capacity, &capacity);
 	if (resize && capacity == get_capacity(dev->disk))
 		return;
-	/* Read after it: a device that is gone reads as all ones. */
+	/* Look after the read, because a device that is gone reads as all ones. */
 	if (dev->vdev->config->get_status(dev->vdev) == 0xff)
 		return;
 	/* The message counts whole blocks.  A rest at the end stays part of the disk. */
@@ -130,7 +129,7 @@ static int pvblk_getgeo(struct block_device *bdev, struct hd_geometry *geo)
 	return err;
 }
 
-/* The last opener is gone, and the device before. */
+/* The last opener has closed the disk, and the device was removed before. */
 static void pvblk_free_disk(struct gendisk *disk)
 {
 	struct pvblk_dev *dev = disk->private_data;

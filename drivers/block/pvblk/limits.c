@@ -46,7 +46,7 @@ static void pvblk_read_topology(struct virtio_device *vdev, struct queue_limits 
 	u32 bs = pvblk_read32(vdev, VIRTIO_BLK_F_BLK_SIZE, CONFIG_AT(blk_size), SECTOR_SIZE);
 	u8 exp = pvblk_read8(vdev, f, CONFIG_AT(physical_block_exp));
 
-	/* The block layer refuses a size that is none. */
+	/* The block layer refuses an invalid size. */
 	lim->logical_block_size = bs;
 	if (exp && exp < 16)
 		lim->physical_block_size = bs << exp;
@@ -103,7 +103,7 @@ static int pvblk_read_discard(struct virtio_device *vdev, struct queue_limits *l
  * pvblk_read_limits - fill the limits of a disk
  * @vdev: the device, features negotiated
  * @ring_size: of its smallest ring
- * @lim: where to
+ * @lim: the limits to fill
  *
  * Return: 0, or -EINVAL if the device contradicts itself.
  */

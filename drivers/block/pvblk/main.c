@@ -45,8 +45,8 @@ static enum virtio_poll_mode pvblk_default_mode;
 struct workqueue_struct *pvblk_wq;
 
 /*
- * One for each CPU, and those for IOPOLL besides.  If the device has fewer, the
- * others share what IOPOLL leaves, at least one.
+ * The driver wants a queue for each CPU, and those for IOPOLL besides.  If the device has fewer,
+ * IOPOLL gets its queues first, but leaves at least one.
  */
 static int pvblk_count_queues(struct pvblk_dev *dev)
 {
@@ -93,7 +93,7 @@ static int pvblk_alloc_vqs(struct pvblk_dev *dev)
 	return 0;
 }
 
-/* Interrupts queued these works.  No interrupt comes any more. */
+/* Interrupts have queued these works, and no interrupt comes any more. */
 static void pvblk_cancel_reaps(struct pvblk_dev *dev)
 {
 	unsigned int i;
@@ -132,7 +132,6 @@ static void pvblk_one_set(struct irq_affinity *desc, unsigned int vectors)
 	desc->set_size[0] = vectors;
 }
 
-/* The driver does this at probe, and again after it has reset the device. */
 static int pvblk_find_vqs(struct pvblk_dev *dev)
 {
 	struct irq_affinity desc = { .calc_sets = pvblk_one_set };
@@ -186,14 +185,12 @@ unsigned int pvblk_ring_size(struct pvblk_dev *dev)
 }
 
 /**
- * pvblk_reset - take everything back from a device
+ * pvblk_reset - reset a device, so that it owns no memory
  * @vdev: the device
  *
- * One that is gone has nothing, and reads as all ones: its transport would wait
- * for the end of the reset for ever.  No status that a device can have is like it.
- * (The virtio core warns of such a status once when the driver is gone; nothing
- * here can help that.)  Should it come back, it is not to write to memory that was
- * taken from it.
+ * A device that is gone reads as all ones, which no device has for a status.  Its transport would
+ * wait for the reset for ever.  The device loses bus mastering instead, so that it does not write
+ * to freed memory if it comes back.
  *
  * Return: whether it is there.
  */
@@ -223,8 +220,8 @@ static void pvblk_allow_dma(struct virtio_device *vdev)
  * pvblk_reset_bare - reset a device that has no rings
  * @vdev: the device
  *
- * virtio_pci looks after its admin queue at a reset, if the device has one, and that
- * went with the rings.  Another driver may have accepted it.
+ * At a reset virtio_pci looks into the admin queue, which went with the rings.  The driver that had
+ * the device before may have accepted one, so the function takes that feature away.
  *
  * Return: whether it is there.
  */
@@ -235,10 +232,9 @@ bool pvblk_reset_bare(struct virtio_device *vdev)
 }
 
 /*
- * Wait until no task uses the device's rings.  It is reset, nothing is in flight, and no
- * request can come.  A request may have been answered and be long gone before the task
- * that submitted it has come round to the kick: that happens within the section that
- * quiescing waits for.
+ * Wait until no task uses the device's rings.  The device is reset, nothing is in flight, and no
+ * request can come.  A task may still be about to kick for a request that has ended long ago.  It
+ * kicks within the section that quiescing waits for.
  */
 static void pvblk_release_rings(struct pvblk_dev *dev)
 {
@@ -250,10 +246,10 @@ static void pvblk_release_rings(struct pvblk_dev *dev)
 }
 
 /**
- * pvblk_take_down - end what probe and restore began
+ * pvblk_take_down - reset a device and free its rings
  * @dev: the device; nothing is in flight, and no request can come
  *
- * The reset comes before the rings go: until then an interrupt may turn to them.
+ * The reset comes first, because until then an interrupt handler may use the rings.
  *
  * Return: whether the device is there.
  */
@@ -278,7 +274,7 @@ bool pvblk_take_down(struct pvblk_dev *dev)
 }
 
 /**
- * pvblk_bring_up - have a device that was reset take requests again
+ * pvblk_bring_up - set up a device that was reset for requests
  * @dev: the device, with its features; its queue is quiesced
  *
  * Return: 0, or -errno: then it has no rings.
@@ -348,8 +344,8 @@ static int pvblk_make_disk(struct pvblk_dev *dev)
 }
 
 /*
- * The core accepts an admin queue for each driver.  virtio_pci frees it with the other rings, and
- * looks into it at each reset, which the core does once more after a suspend.
+ * virtio's core accepts an admin queue on behalf of each driver.  virtio_pci frees that queue with
+ * the rings, but looks into it at each reset, and the core resets the device once more at a resume.
  */
 static int pvblk_validate(struct virtio_device *vdev)
 {
@@ -405,7 +401,7 @@ static int pvblk_probe(struct virtio_device *vdev)
 	disable_work_sync(&dev->restart_work);
 	flush_work(&dev->config_work);
 	pvblk_take_down(dev);
-	/* Never added, so it does not call .free_disk. */
+	/* The disk was never added, so put_disk() does not call .free_disk. */
 	if (dev->disk)
 		put_disk(dev->disk);
 	if (dev->tag_set.tags)
@@ -431,12 +427,12 @@ static void pvblk_remove(struct virtio_device *vdev)
 {
 	struct pvblk_dev *dev = vdev->priv;
 
-	/* From now on the requests of a device that is silent are failed. */
+	/* From now on pvblk_timeout() fails the requests of a silent device. */
 	WRITE_ONCE(dev->removing, true);
 	unregister_reboot_notifier(&dev->shutdown_nb);
 	disable_work_sync(&dev->restart_work);
 	flush_work(&dev->config_work);
-	/* Pulled out: nothing will be answered. */
+	/* A device that was pulled out answers nothing. */
 	if (pvblk_device_broken(dev))
 		queue_work(pvblk_wq, &dev->fail_work);
 	/* The device did not resume.  Requests have waited since, and nothing would start them. */
@@ -491,7 +487,7 @@ static bool pvblk_quiesce(struct pvblk_dev *dev)
 		if (!left)
 			pvblk_collect_for_iopoll(dev);
 	} while (!left && time_before(jiffies, end));
-	/* While nothing can come, so that a task that still dispatches finds no request. */
+	/* The queue is still frozen, so that a task that dispatches finds no request. */
 	if (left)
 		blk_mq_quiesce_queue(q);
 	blk_mq_unfreeze_queue(q);

@@ -21,8 +21,8 @@
  * dev->poll: no lock; read afresh for each wait and each poll.
  * dev->suspended: no lock; the tasks that could bind or unbind are frozen while the
  *   device is frozen and restored.
- * dev->removing, dev->dead: no lock, they go from false to true once.  A request
- *   that has missed it times out, and polls again.
+ * dev->removing, dev->dead: no lock, they go from false to true once.  If a request misses that,
+ *   its timeout handler looks again.
  */
 #ifndef _PVBLK_H
 #define _PVBLK_H
@@ -69,7 +69,7 @@ struct pvblk_vq {
 struct pvblk_dev {
 	struct mutex vdev_mutex;	/* see the top of this file */
 	struct mutex cache_mutex;
-	struct mutex mode_mutex;	/* these two as well */
+	struct mutex mode_mutex;	/* these two likewise */
 	struct virtio_device *vdev;	/* NULL once removed */
 	struct gendisk *disk;
 	struct blk_mq_tag_set tag_set;

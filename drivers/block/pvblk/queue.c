@@ -40,7 +40,7 @@ static int pvblk_add_request(struct pvblk_vq *vq, struct request *req)
 	return 0;
 }
 
-/* Whether to kick, once the lock is dropped; counts either way. */
+/* Whether to kick, once the caller has dropped the lock. */
 static bool pvblk_kick_prepare(struct pvblk_vq *vq)
 {
 	bool kick = virtqueue_kick_prepare(vq->q.vq);
@@ -71,8 +71,8 @@ static void pvblk_queue_tell(struct pvblk_vq *vq, bool kick, struct task_struct 
 static blk_status_t pvblk_add_failed(struct pvblk_vq *vq, int err)
 {
 	/*
-	 * Only a queue with requests in flight will be restarted by a
-	 * completion; everything else the block layer must try again by time.
+	 * A completion restarts only a queue with requests in flight.  In all other cases the block
+	 * layer tries again after a while.
 	 */
 	if (err == -ENOSPC && vq->q.inflight) {
 		vq->stopped = true;
@@ -145,7 +145,7 @@ static void pvblk_submit_list(struct pvblk_vq *vq, struct rq_list *list)
 	struct request *req;
 	bool kick;
 
-	/* Nothing could be made ready; a dead device may not even have a ring. */
+	/* pvblk_prep() has refused all of them.  A dead device may not even have a ring. */
 	if (rq_list_empty(list))
 		return;
 	local_bh_disable();
@@ -160,7 +160,7 @@ static void pvblk_submit_list(struct pvblk_vq *vq, struct rq_list *list)
 	spin_unlock(&vq->q.lock);
 	pvblk_queue_tell(vq, kick, wake);
 	local_bh_enable();
-	/* They come back one by one through .queue_rq, which tells errors apart. */
+	/* The block layer sends these again through .queue_rq, which tells errors apart. */
 	while ((req = rq_list_pop(&refused))) {
 		pvblk_unprep(req);
 		blk_mq_requeue_request(req, true);
@@ -189,7 +189,7 @@ static void pvblk_queue_rqs(struct rq_list *rqlist)
 	*rqlist = rest;
 }
 
-/* The ring bounds how many there can be; with nothing in flight there may be no ring. */
+/* The loop ends with the requests in flight, because a queue without any may have no ring. */
 static unsigned int pvblk_queue_collect(struct pvblk_vq *vq, struct rq_list *done)
 {
 	unsigned int len, n = 0;
@@ -210,7 +210,7 @@ static unsigned int pvblk_queue_collect(struct pvblk_vq *vq, struct rq_list *don
 }
 
 /*
- * There is room in the ring again.  Returns IOB, or NULL if a request waits, or may wait.
+ * Start a queue whose ring was full.  Returns IOB, or NULL if a request waits, or may wait.
  *
  * The request that found the ring full may not be on the dispatch list yet.  Then starting the
  * queue finds nothing to run.  The block layer covers that by BLK_MQ_S_SCHED_RESTART.  It reads
@@ -235,8 +235,8 @@ static void pvblk_fail_all(struct pvblk_dev *dev)
 }
 
 /*
- * Take finished requests from a ring, under its lock, for pvblk_finish().  POLLED: a
- * poller does, and not something that an interrupt started.  Returns how many.
+ * Take finished requests from a ring, under its lock, for pvblk_finish().  POLLED: the caller is a
+ * poller, and not a work that an interrupt queued.  Returns how many.
  */
 static unsigned int pvblk_collect(struct pvblk_vq *vq, struct pvblk_done *done, bool polled)
 {
@@ -316,7 +316,7 @@ void pvblk_reap_work(struct work_struct *work)
 	spin_lock_bh(&vq->q.lock);
 	virtio_poll_interrupted(&vq->q);
 	pvblk_collect(vq, &done, false);
-	/* This may queue us again, if callbacks are wanted and lose a race. */
+	/* This may queue the work again, if the device answers while callbacks are turned on. */
 	if (vq->q.inflight)
 		wake = pvblk_watch(vq);
 	spin_unlock_bh(&vq->q.lock);
@@ -331,7 +331,7 @@ void pvblk_reap_work(struct work_struct *work)
  * @hctx: the queue's
  * @iob: a batch that the caller completes, or NULL
  *
- * For the task that waits for a REQ_POLLED request.
+ * The task that waits for a REQ_POLLED request calls this.
  *
  * Return: how many requests have come in.
  */

@@ -57,8 +57,8 @@ static bool pvblk_is_bus_master(struct virtio_device *vdev)
  * pvblk_has_stopped - whether a device answers nothing until it is started anew
  * @vdev: the device
  *
- * One that is gone (its status reads as all ones) has not, nor one that may not reach memory:
- * that was taken from it on purpose.
+ * A device that is gone (its status reads as all ones) has not.  Nor has one without bus mastering,
+ * because that was taken from it on purpose.
  */
 bool pvblk_has_stopped(struct virtio_device *vdev)
 {
@@ -69,8 +69,8 @@ bool pvblk_has_stopped(struct virtio_device *vdev)
 }
 
 /*
- * No longer in flight after this; the block layer sends them when the queue is unquiesced.  No
- * timeout handler runs.
+ * Give requests back to the block layer, which sends them again when the queue is unquiesced.  No
+ * timeout handler runs meanwhile.
  */
 static void pvblk_send_later(struct rq_list *again)
 {
@@ -82,14 +82,14 @@ static void pvblk_send_later(struct rq_list *again)
 	}
 }
 
-/* A timer that ran out meanwhile was not heard. */
+/* A timer may have run out while the work was disabled, so queue the work now. */
 static void pvblk_enable_timeouts(struct request_queue *q)
 {
 	enable_work(&q->timeout_work);
 	kblockd_schedule_work(&q->timeout_work);
 }
 
-/* It has no rings; its queue is quiesced. */
+/* The device has no rings, and its queue is quiesced. */
 static int pvblk_start_anew(struct pvblk_dev *dev)
 {
 	int err = virtio_renegotiate(dev->vdev);
@@ -149,12 +149,12 @@ static int pvblk_shutdown(struct notifier_block *nb, unsigned long action, void 
 void pvblk_restart_until_shutdown(struct pvblk_dev *dev)
 {
 	dev->shutdown_nb.notifier_call = pvblk_shutdown;
-	/* The last one, because others write to their disks (md does). */
+	/* This notifier runs last, because others write to their disks (md does). */
 	dev->shutdown_nb.priority = INT_MIN;
 	register_reboot_notifier(&dev->shutdown_nb);
 }
 
-/* Queued by pvblk_timeout(). */
+/* pvblk_timeout() and pvblk_probe() queue this. */
 void pvblk_restart_work(struct work_struct *work)
 {
 	struct pvblk_dev *dev = container_of(work, struct pvblk_dev, restart_work);

@@ -48,7 +48,7 @@ static ssize_t cache_type_store(struct device *d, struct device_attribute *attr,
 
 	if (wce < 0)
 		return wce;
-	/* Root may have made it writable all the same. */
+	/* Root may have made the file writable. */
 	if (!virtio_has_feature(dev->vdev, VIRTIO_BLK_F_CONFIG_WCE))
 		return -EOPNOTSUPP;
 	return pvblk_cache_set(dev, wce) ?: count;
