@@ -7,18 +7,18 @@
  *
  * For less than two ticks
  * -----------------------
- * A preempt notifier tells when a task takes the CPU from the thread.  Then callbacks of the
- * queues with requests in flight are turned on, and stay on until all that was in flight is
- * answered or the thread runs again.  Not so
+ * A preempt notifier tells when a task takes the CPU from the thread.  Then callbacks of the queues
+ * with requests in flight are turned on, and stay on until all that was in flight is answered or
+ * the thread runs again.  It leaves them off
  *
  * - for the first task after an answer, which is taken for the one that waited for it;
  * - for the task that submitted last: it waits for answers, so it will not run for long;
  * - for kernel threads and io_uring's workers: they run for some microseconds, mostly for the
  *   sake of I/O.
  *
- * The notifier does not see the request that is submitted beside such a task, by one that then
- * sleeps, because the thread does not run in between.  So a submission turns callbacks on as well
- * if it is known that others run before the thread does.  It is known
+ * If a task submits a request beside such a task and then sleeps, the notifier does not see it,
+ * because the thread does not run in between.  So the submitter turns callbacks on as well if it
+ * knows that others run before the thread does.  It knows that
  *
  * - when a queue is the first of its CPU, so that the thread is not ready to run yet:
  *   single_task_running() says then whether the submitter is alone (vpoll_others_first());
@@ -28,14 +28,14 @@
  * - while other tasks come often.
  *
  * No rule looks at how long a task runs, because one that computes before it submits is no other
- * task.  One case is left.  The thread is ready, but is not away: it found an answer, and the
- * task that waited took the CPU.  If another task becomes ready before that one submits again and
- * sleeps, nothing tells: the scheduler exports how many tasks are ready only as "one or more",
- * and the thread is one of them.  A burst of the other task keeps one request waiting in this
- * way, because the next one is submitted after the thread has run.
+ * task.  One case is left.  The thread is ready, but is not away: it found an answer, and the task
+ * that waited took the CPU.  If another task becomes ready before that one submits again and
+ * sleeps, the submitter does not see it.  The scheduler exports only whether one or more tasks are
+ * ready, and the thread is one of them.  A burst of the other task keeps one request waiting in
+ * this way, because the next one is submitted after the thread has run.
  *
  * Starved: for two ticks and more
- * -----------------------------------
+ * -------------------------------
  * A timer, two ticks long, runs as long as the list of queues is not empty; when the thread did
  * not poll once between two runs of it, all queues of the list are left to interrupts, and none
  * comes on this CPU for a while, which doubles each time up to 1.6 seconds.  The timer is
@@ -46,10 +46,9 @@
  *
  * The host's other tasks
  * ----------------------
- * They show as steal time.  Each time that a wait is about to be polled through in adaptive mode,
- * and in the timer for queues that stay with the thread, the policy takes its share of the last
- * 100 ms or more.  No poll of a ring reads it.  The tick accounts it, and that runs while the
- * thread does.
+ * They show as steal time.  In adaptive mode the policy looks at its share of the last 100 ms or
+ * more: before each wait that it would poll through, and in the timer for queues that stay with the
+ * thread.  No poll of a ring reads it.  The tick accounts it, and that runs while the thread does.
  */
 #include "poll.h"
 
@@ -249,7 +248,7 @@ static void vpoll_sched_out(struct preempt_notifier *notifier, struct task_struc
 	WRITE_ONCE(p->preempted, now);
 }
 
-/* struct preempt_ops wants one. */
+/* The scheduler calls this without a look whether there is one. */
 static void vpoll_sched_in(struct preempt_notifier *notifier, int cpu)
 {
 }
@@ -259,7 +258,7 @@ static struct preempt_ops vpoll_preempt_ops = {
 	.sched_out	= vpoll_sched_out,
 };
 
-/* The thread calls this, and the next. */
+/* The thread calls this and vpoll_notifier_del(). */
 void vpoll_notifier_add(struct virtio_poller *p)
 {
 	preempt_notifier_init(&p->notifier, &vpoll_preempt_ops);

@@ -26,7 +26,7 @@ struct virtio_poller {
 
 	/* Other tasks, see others.c. */
 	bool wanted;			/* they want the CPU; the thread has not run since */
-	bool starved;		/* they starved it; the thread has not run since */
+	bool starved;			/* they starved it; the thread has not run since */
 	bool away;			/* others have the CPU before it does; likewise */
 	bool frequent;			/* they preempt the thread, or a task that polls, often */
 	u64 preempted;			/* local_clock() when they did so last */
