@@ -5,7 +5,7 @@ import subprocess
 
 
 class OnDisk:
-    """For a PvfsCase that calls make_file_system()."""
+    """A mix-in for a PvfsCase that calls make_file_system()."""
 
     @classmethod
     def make_file_system(cls, where):

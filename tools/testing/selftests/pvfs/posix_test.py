@@ -83,7 +83,7 @@ class Posix:
 
     @classmethod
     def make_file_system(cls, where):
-        """It is on tmpfs already."""
+        """Make nothing, because the share is on tmpfs already."""
 
     def on_the_host(self):
         config = self.directory / "config"

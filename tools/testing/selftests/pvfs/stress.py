@@ -83,7 +83,7 @@ def ends(output):
 
 
 class Stress:
-    """For a PvfsCase whose guest has stress-ng."""
+    """A mix-in for a PvfsCase whose guest has stress-ng."""
 
     differs = {}  # {stressor: why its end is another in the guest}
 

@@ -35,7 +35,7 @@ class OnTmpfs(Stress, PvfsCase):
 
     @classmethod
     def make_file_system(cls, where):
-        """It is on tmpfs already."""
+        """Make nothing, because the share is on tmpfs already."""
 
 
 class OnExt4(Ext4, OnTmpfs):

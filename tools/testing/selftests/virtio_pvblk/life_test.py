@@ -181,7 +181,7 @@ class Life(GuestCase):
         self.assertGreater(self.counters(disk)["restarted"], before)
 
     def test_reset_of_the_pci_function(self):
-        """The kernel tells a driver of virtio nothing of it, so a late request has to."""
+        """The PCI core does not tell the driver of the reset, so a late request reveals it."""
         disk = self.take(self.plug("reset", self.file("reset")))
         self.sh(f"echo 500 >/sys/block/{disk}/queue/io_timeout")
         for mode in ("busy", "irq"):
@@ -198,7 +198,7 @@ class Life(GuestCase):
         self.unplug_hot()
 
     def test_suspend_of_a_device_that_has_stopped(self):
-        """The restart may come before the suspend, or after one that the device refused."""
+        """The driver restarts the device before the suspend, or after it has refused one."""
         disk = self.take("vda")
         self.sh(f"echo 500 >/sys/block/{disk}/queue/io_timeout")
         for _ in range(LOOPS):

@@ -41,10 +41,10 @@ class Move(MoveCase):
         self.assertEqual(self.sh("pvblkctl take /run/fast0").split()[-1], "vdaa")
 
     def test_driver_override_keeps_it(self):
-        """Until it is given back, no other driver gets it, in whichever order they are loaded."""
+        """Until `give`, no other driver gets the device, whichever driver is loaded first."""
         dev = self.overridable("vdb")
         override = f"/sys/bus/virtio/devices/{dev}/driver_override"
-        # As the rule of udev has it, but too late: the driver that has it does not match any more.
+        # virtio_blk has the disk, but does not match it any more: udev sets the name earlier.
         self.sh(f"echo virtio_pvblk >{override}; pvblkctl take vdb")
         self.assertEqual(self.reload(""), (("vdaa",), ("vda", "vdaa", "vdb")))
         self.assertEqual(self.attribute("vdaa", "serial"), "serial-1")

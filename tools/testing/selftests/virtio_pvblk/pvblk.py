@@ -354,7 +354,7 @@ class MoveCase(GuestCase):
         return sorted(line.split()[2] for line in self.sh("pvblkctl list").splitlines())
 
     def overridable(self, disk):
-        """The name of its device; a test that wants driver_override is skipped without it."""
+        """The name of the device of DISK.  Skip the test if the bus has no driver_override."""
         dev = self.sh(f"basename $(readlink /sys/block/{disk}/device)")
         if self.status(f"test -e /sys/bus/virtio/devices/{dev}/driver_override"):
             self.skipTest("the virtio bus has no driver_override")
