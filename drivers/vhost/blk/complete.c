@@ -136,8 +136,8 @@ void vblk_work(struct vserve_req *vreq)
 }
 
 /*
- * What was written, without gaps, from the first writable byte on (virtio 1.2,
- * 2.7.8.2): the driver may trust in it.  The status is behind all data.
+ * How many bytes the device has written without a gap from the first writable one on (virtio 1.2,
+ * 2.7.8.2).  The driver may rely on that many.  The status comes after all data.
  */
 static u32 vblk_used_len(const struct vblk_req *req)
 {

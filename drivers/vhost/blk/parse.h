@@ -31,7 +31,7 @@ struct vblk_chain {
 	void __user *status;
 };
 
-/* What a request may do, from the backend and the negotiated features. */
+/* The limits of a request, from the backend and the negotiated features. */
 struct vblk_limits {
 	u64 capacity;			/* in sectors */
 	u32 block_sectors;		/* logical block, in sectors */

@@ -158,7 +158,7 @@ static void rare_arrivals_are_not(struct kunit *test)
 	sim_restart_counts(&s);
 	sim_depth1(&s, 100, 10 * USEC, 10 * MSEC);
 	KUNIT_EXPECT_EQ(test, s.sleeps, 100);
-	/* What is spun is the wait for the backend. */
+	/* The poller spins only while it waits for the backend. */
 	KUNIT_EXPECT_LE(test, s.spun, 100 * 11 * USEC);
 }
 
@@ -355,7 +355,7 @@ static void an_outlier_is_not_the_usual(struct kunit *test)
 	vhost_poll_learn(&src, 0);
 	vhost_poll_learn(&src, -MSEC);
 	KUNIT_EXPECT_GE(test, src.service_ns, MSEC);
-	/* What lasts is the usual. */
+	/* A service time that lasts becomes the usual one. */
 	for (i = 0; i < 64; i++)
 		vhost_poll_learn(&src, 15 * MSEC);
 	KUNIT_EXPECT_GE(test, src.service_ns, 14 * MSEC);
