@@ -84,24 +84,6 @@ static int pvblk_reset_after_probe(struct notifier_block *nb, unsigned long acti
 static struct notifier_block pvblk_probe_nb = { .notifier_call = pvblk_reset_after_probe };
 
 /*
- * While this driver is registered, the bus probes devices whose driver_override names it.  The
- * notifier misses these, because only a registered driver knows its bus.  So look for failures of
- * these probes.
- */
-static int pvblk_reset_if_failed(struct device *d, void *unused)
-{
-	struct virtio_device *vdev = dev_to_virtio(d);
-
-	if (!pvblk_is_block(d) || !OURS->bus->match(d, OURS))
-		return 0;
-	device_lock(d);
-	if (!d->driver && vdev->config->get_status(vdev) & VIRTIO_CONFIG_S_FAILED)
-		pvblk_clear_failure(vdev);
-	device_unlock(d);
-	return 0;
-}
-
-/*
  * A probe of the other driver that failed may have left queues enabled.  Then our first probe
  * fails, too, and pvblk_reset_after_probe() clears that away for the second one.
  */
@@ -112,6 +94,26 @@ static int pvblk_attach(struct device_driver *drv, struct device *d)
 	if (err == -ENOENT && drv == OURS)
 		err = device_driver_attach(drv, d);
 	return err;
+}
+
+/*
+ * The bus probes devices whose driver_override names this driver while the driver is registered.
+ * The notifier is registered later, because only a registered driver knows its bus, so nobody has
+ * reset a device whose probe failed then.  It is probed again, with the notifier.
+ */
+static int pvblk_probe_again(struct device *d, void *unused)
+{
+	int err;
+
+	if (!pvblk_is_block(d) || d->driver || !OURS->bus->match(d, OURS))
+		return 0;
+	err = pvblk_attach(OURS, d);
+	/* Where FAILED alone makes a probe fail, pvblk_attach() has not tried twice. */
+	if (err)
+		err = device_driver_attach(OURS, d);
+	if (err)
+		dev_warn(d, "virtio_pvblk could not take this disk: error %d\n", err);
+	return 0;
 }
 
 static int pvblk_claim_one(struct device *d, void *data)
@@ -320,7 +322,7 @@ int pvblk_claim_init(void)
 
 	if (err)
 		return err;
-	bus_for_each_dev(OURS->bus, NULL, NULL, pvblk_reset_if_failed);
+	bus_for_each_dev(OURS->bus, NULL, NULL, pvblk_probe_again);
 	err = driver_create_file(OURS, &driver_attr_take);
 	if (err)
 		goto unregister;
