@@ -389,15 +389,16 @@ static int pvblk_probe(struct virtio_device *vdev)
 	err = pvblk_find_vqs(dev);
 	if (err)
 		goto free_vqs;
+	pvblk_restart_until_shutdown(dev);
 	err = pvblk_make_disk(dev);
 	if (!err) {
 		/* The core sets DRIVER_OK next, which would hide that the device has stopped. */
 		queue_work(pvblk_wq, &dev->restart_work);
 		flush_work(&dev->restart_work);
-		pvblk_restart_until_shutdown(dev);
 		return 0;
 	}
 
+	unregister_reboot_notifier(&dev->shutdown_nb);
 	disable_work_sync(&dev->restart_work);
 	flush_work(&dev->config_work);
 	pvblk_take_down(dev);
@@ -413,14 +414,6 @@ put_index:
 free_dev:
 	kfree(dev);
 	return err;
-}
-
-static bool pvblk_device_broken(struct pvblk_dev *dev)
-{
-	struct virtqueue *vq = dev->vqs[0].q.vq;
-
-	/* NULL: it was not restored after a suspend. */
-	return vq && virtqueue_is_broken(vq);
 }
 
 static void pvblk_remove(struct virtio_device *vdev)

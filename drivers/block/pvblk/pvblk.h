@@ -176,6 +176,16 @@ void pvblk_take_back(struct pvblk_vq *vq, struct rq_list *left, u64 *counter);
 void pvblk_fail_work(struct work_struct *work);
 
 /* restart.c: a device that has stopped */
+
+/* The core breaks the rings of a device that goes, or that it shuts down. */
+static inline bool pvblk_device_broken(struct pvblk_dev *dev)
+{
+	struct virtqueue *vq = dev->vqs[0].q.vq;
+
+	/* NULL: it was not restored after a suspend. */
+	return vq && virtqueue_is_broken(vq);
+}
+
 bool pvblk_has_stopped(struct virtio_device *vdev);
 void pvblk_restart_work(struct work_struct *work);
 void pvblk_restart_until_shutdown(struct pvblk_dev *dev);

@@ -162,6 +162,11 @@ void pvblk_restart_work(struct work_struct *work)
 
 	if (READ_ONCE(dev->dead) || !pvblk_has_stopped(dev->vdev))
 		return;
+	/* Looked at last, because a shutdown breaks the rings before it resets the device. */
+	if (pvblk_device_broken(dev)) {
+		queue_work(pvblk_wq, &dev->fail_work);
+		return;
+	}
 	noio = memalloc_noio_save();
 	mutex_lock(&dev->mode_mutex);
 	pvblk_restart(dev);
