@@ -5,8 +5,8 @@
  * them to the disk or image file (the backend).
  *
  * The data path, in the order of the files: take.c (parse.c, memory.c) ->
- * merge.c -> engine_*.c -> complete.c.  backend.c opens the backend, pins.c and bind.c keep guest
- * memory pinned; main.c is the character device.
+ * merge.c -> engine_*.c -> complete.c.  backend.c opens the backend, pins.c keeps guest memory
+ * pinned; main.c is the character device.
  */
 #ifndef _VHOST_BLK_H
 #define _VHOST_BLK_H
@@ -174,9 +174,9 @@ struct vblk_pin_region {
  * @batch: pages on their way to or from the table
  * @cutoff: requests that were taken no later may use entries with VBLK_PIN_OLD
  * @waiting: for these requests
+ * @link: in vblk_dev.replaced, of a table that was replaced
  */
 struct vblk_pins {
-	struct kref ref;
 	struct vblk_dev *dev;
 	struct mm_struct *mm;
 	unsigned long accounted;
@@ -186,20 +186,9 @@ struct vblk_pins {
 	struct page *batch[VBLK_PIN_CHUNK];
 	u64 cutoff;
 	bool waiting;
+	struct list_head link;
 	unsigned int nr_regions;
 	struct vblk_pin_region regions[];
-};
-
-/*
- * How the requests of one vring hold a pin table, or that there was none.  @users are
- * the vring and its requests, counted without atomics, because both ends of a request are
- * under the vring's mutex.  A binding that was replaced goes with its last request.
- */
-struct vblk_bind {
-	struct vblk_pins *pins;
-	unsigned int users;
-	struct vblk_dev *dev;
-	struct work_struct free_work;
 };
 
 /* How the pages of a request are held. */
@@ -215,6 +204,7 @@ enum vblk_hold {
  *
  * @tail: of a leader: the last one; base.next is the next one of the same command
  * @in_bytes: room for data that the device writes
+ * @pins: the table that has its pages, while base.hold says so; under the vring's mutex
  * @held: what it adds to vring->held
  * @bounced: what it adds to vring->bounced
  * @ranging: it is counted in vring->nr_ranging
@@ -230,7 +220,7 @@ enum vblk_hold {
 struct vblk_req {
 	struct vserve_req base;
 
-	struct vblk_bind *bind;
+	struct vblk_pins *pins;
 	struct vblk_req *tail;
 	u64 sector;
 	void __user *status_addr;
@@ -280,13 +270,9 @@ struct vblk_counters {
 };
 
 /*
- * struct vblk_vring - a virtqueue of a disk
+ * struct vblk_vring - a virtqueue of a disk, written by the holder of the vring's mutex
  *
- * @next_bind: while the pins are replaced, under the device's mutex
- *
- * The rest is written by the holder of the vring's mutex:
  * @pin: references to pages of guest memory do not do, see memory.c
- * @bind: for new requests
  * @backend: the device's, or NULL; set at the start, before the first round
  * @limits: what requests may do, by @backend; likewise, and renewed in part for each request
  * @leader: command being put together in this round
@@ -300,11 +286,9 @@ struct vblk_counters {
  */
 struct vblk_vring {
 	struct vserve_vring base;
-	struct vblk_bind *next_bind;
 
 	bool pin ____cacheline_aligned_in_smp;
 	u32 hctx_used;
-	struct vblk_bind *bind;
 	struct vblk_backend *backend;
 	struct vblk_limits limits;
 	struct vblk_req *leader;
@@ -325,12 +309,18 @@ struct vblk_vring {
 /*
  * struct vblk_dev - an open /dev/vhost-blk
  * @backend: NULL: there is none.  It changes only while no vring runs or stops
+ * @pins: for new requests, or NULL; read under a vring's mutex, changed by vblk_set_pins()
+ * @replaced: pin tables that requests may still use, under @replaced_lock
+ * @replaced_work: frees them as these requests end; runs only while there are any
  * @engine_id: of @backend, for readers of counters without the mutex
  */
 struct vblk_dev {
 	struct vserve_dev base;
 	struct vblk_backend *backend;
 	struct vblk_pins *pins;
+	struct mutex replaced_lock;	/* replaced; outside of vq.mutex */
+	struct list_head replaced;
+	struct delayed_work replaced_work;
 	u32 engine_id;
 	bool writeback;
 };
@@ -388,14 +378,6 @@ static inline bool vblk_has_limits(const struct vserve_dev *dev,
 #endif
 }
 
-/* bind.c */
-struct vblk_bind *vblk_bind_alloc(struct vblk_dev *dev);
-void vblk_bind_use(struct vblk_vring *vring, struct vblk_bind *bind);
-void vblk_bind_put(struct vblk_bind *bind);
-int vblk_rebind_begin(struct vblk_dev *dev);
-void vblk_rebind_end(struct vblk_dev *dev);
-void vblk_rebind_cancel(struct vblk_dev *dev);
-
 /* take.c */
 int vblk_take(struct vserve_req *req, const struct vserve_chain *chain,
 	      bool may_sleep);
@@ -430,9 +412,10 @@ int vblk_map_data(struct vblk_req *req, struct vblk_span span, bool may_sleep);
 bool vblk_unmap_data(struct vserve_req *req, bool may_sleep);
 
 /* pins.c */
+void vblk_pins_init(struct vblk_dev *dev);
 struct vblk_pins *vblk_pin_table(struct vblk_dev *dev);
-struct vblk_pins *vblk_pins_get(struct vblk_pins *pins);
-void vblk_pins_put(struct vblk_pins *pins);
+void vblk_set_pins(struct vblk_dev *dev, struct vblk_pins *pins);
+void vblk_pins_settle(struct vblk_dev *dev);
 void vblk_pins_want(struct vblk_pin_region *region, unsigned long at);
 
 /* The page of an entry, or NULL: it has to be looked up. */

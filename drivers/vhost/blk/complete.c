@@ -155,13 +155,11 @@ static u32 vblk_used_len(const struct vblk_req *req)
 static void vblk_retire(struct vblk_req *req)
 {
 	struct vblk_vring *vring = vblk_vring_of(req);
-	struct vblk_bind *bind = req->bind;
 
 	trace_vhost_blk_finish(req, req->base.status);
 	if (req->ranges != &req->range)
 		kfree(req->ranges);
 	req->ranges = NULL;
-	req->bind = NULL;
 	if (vring->large == req)
 		vring->large = NULL;
 	vring->held -= req->held;
@@ -171,7 +169,6 @@ static void vblk_retire(struct vblk_req *req)
 	    req->max_bvec > VBLK_MAX_KEPT / vring->base.nr_reqs)
 		vblk_drop_room(req);
 	vblk_update_full(vring);
-	vblk_bind_put(bind);
 }
 
 /**

@@ -31,12 +31,6 @@ static bool vblk_wants_pins(struct vblk_dev *dev, struct vblk_backend *be)
 	return dev->base.vdev.umem && be && be->flags & VHOST_BLK_BACKEND_PINNED;
 }
 
-static void vblk_set_pins(struct vblk_dev *dev, struct vblk_pins *pins)
-{
-	vblk_pins_put(dev->pins);
-	dev->pins = pins;
-}
-
 /* Pins of the old table must not serve the new one, whatever fails. */
 static long vblk_set_table(struct vserve_dev *vdev, void __user *argp)
 {
@@ -44,14 +38,9 @@ static long vblk_set_table(struct vserve_dev *vdev, void __user *argp)
 	struct vblk_pins *pins = NULL;
 	long r;
 
-	r = vblk_rebind_begin(dev);
+	r = vserve_set_table(vdev, argp);
 	if (r)
 		return r;
-	r = vserve_set_table(vdev, argp);
-	if (r) {
-		vblk_rebind_cancel(dev);
-		return r;
-	}
 	if (vblk_wants_pins(dev, dev->backend))
 		pins = vblk_pin_table(dev);
 	if (IS_ERR(pins)) {
@@ -59,7 +48,9 @@ static long vblk_set_table(struct vserve_dev *vdev, void __user *argp)
 		pins = NULL;
 	}
 	vblk_set_pins(dev, pins);
-	vblk_rebind_end(dev);
+	/* The old table's pages count as locked until then, and the owner may try again at once. */
+	if (!vserve_any_running(vdev))
+		vblk_pins_settle(dev);
 	return r;
 }
 
@@ -92,6 +83,7 @@ static long vblk_set_backend(struct vblk_dev *dev, void __user *argp)
 		return -EBUSY;
 	/* A worker may still hold the old one, and what is claimed with its descriptor. */
 	flush_workqueue(dev->base.wq);
+	vblk_pins_settle(dev);
 	if (arg.fd != -1) {
 		be = vblk_backend_open(dev, &arg);
 		if (IS_ERR(be))
@@ -108,6 +100,7 @@ static long vblk_set_backend(struct vblk_dev *dev, void __user *argp)
 	}
 	if (pins != dev->pins)
 		vblk_set_pins(dev, pins);
+	vblk_pins_settle(dev);
 	vblk_use_backend(dev, be);
 	return 0;
 }
@@ -177,15 +170,15 @@ static long vblk_ioctl_unlocked(struct vserve_dev *vdev, unsigned int cmd,
 }
 
 /*
- * The owner's resources go with the owner.  The bindings, and the workers that submitted,
- * went with their workqueue, so ours is the last reference: what was claimed with the
- * backend's descriptor can be claimed again right after.
+ * The owner's resources go with the owner.  The workers that submitted are gone, so ours is the
+ * last reference: what was claimed with the backend's descriptor can be claimed again right after.
  */
 static void vblk_forget(struct vserve_dev *vdev)
 {
 	struct vblk_dev *dev = to_vblk_dev(vdev);
 
 	vblk_set_pins(dev, NULL);
+	vblk_pins_settle(dev);
 	vblk_use_backend(dev, NULL);
 	dev->writeback = true;
 }
@@ -205,10 +198,7 @@ static int vblk_start(struct vserve_vring *vvring)
 {
 	struct vblk_vring *vring = to_vblk_vring(vvring);
 	struct vblk_dev *dev = vblk_dev_of(vring);
-	struct vblk_bind *bind = vblk_bind_alloc(dev);
 
-	if (!bind)
-		return -ENOMEM;
 	vring->backend = dev->backend;
 	vvring->dev->copies = vring->backend && vblk_copies(vring->backend);
 	vring->limits = (struct vblk_limits){};
@@ -216,7 +206,6 @@ static int vblk_start(struct vserve_vring *vvring)
 		vblk_backend_limits(vring->backend, vvring->vq.acked_features,
 				    &vring->limits);
 	vring->pin = false;
-	vblk_bind_use(vring, bind);
 	return 0;
 }
 
@@ -227,13 +216,15 @@ static void vblk_stop(struct vserve_vring *vvring)
 
 	for (i = 0; i < vvring->nr_reqs; i++)
 		vblk_drop_room(to_vblk_req(vserve_slot(vvring, i)));
-	vblk_bind_use(vring, NULL);
 	vring->backend = NULL;
 }
 
 static int vblk_open(struct vserve_dev *vdev)
 {
-	to_vblk_dev(vdev)->writeback = true;
+	struct vblk_dev *dev = to_vblk_dev(vdev);
+
+	vblk_pins_init(dev);
+	dev->writeback = true;
 	return 0;
 }
 

@@ -15,8 +15,8 @@
  * could keep it taken.
  *
  * Pinned: the pages of the whole table were pinned when it was set, see pins.c,
- * and belong to the table; a request holds that.  A request with a page that the
- * table does not vouch for is done on demand, as a whole.
+ * and belong to the table, which stays for as long as a request names it.  A request
+ * with a page that the table does not vouch for is done on demand, as a whole.
  */
 #include <linux/blkdev.h>
 #include <linux/mm.h>
@@ -230,9 +230,9 @@ static int vblk_map_entries(struct vblk_req *req, struct vblk_pin_region *region
 	return 0;
 }
 
-static int vblk_map_pinned(struct vblk_req *req, unsigned long addr, size_t len)
+static int vblk_map_pinned(struct vblk_req *req, struct vblk_pins *pins, unsigned long addr,
+			   size_t len)
 {
-	struct vblk_pins *pins = req->bind->pins;
 	unsigned int i;
 
 	for (i = 0; i < pins->nr_regions; i++) {
@@ -247,7 +247,8 @@ static int vblk_map_pinned(struct vblk_req *req, unsigned long addr, size_t len)
 	return -ENOENT;
 }
 
-static int vblk_map_span(struct vblk_req *req, struct vblk_span span,
+/* From the table @pins if there is one. */
+static int vblk_map_span(struct vblk_req *req, struct vblk_pins *pins, struct vblk_span span,
 			 bool may_sleep)
 {
 	while (span.len) {
@@ -256,8 +257,8 @@ static int vblk_map_span(struct vblk_req *req, struct vblk_span span,
 		size_t len = min(span.len, span.iov->iov_len - span.skip);
 		int r = 0;
 
-		if (len && req->base.hold == VBLK_HOLD_TABLE)
-			r = vblk_map_pinned(req, addr, len);
+		if (len && pins)
+			r = vblk_map_pinned(req, pins, addr, len);
 		else if (len)
 			r = vblk_map_run(req, addr, len, may_sleep);
 		if (r)
@@ -389,24 +390,27 @@ static int vblk_hold_span(struct vblk_req *req, struct vblk_span span,
 			  bool may_sleep)
 {
 	struct vblk_vring *vring = vblk_vring_of(req);
+	/* Pairs with the release in vblk_set_pins(). */
+	struct vblk_pins *pins = READ_ONCE(vblk_dev_of(vring)->pins);
 	int r;
 
-	if (req->bind->pins) {
+	if (pins) {
+		req->pins = pins;
 		req->base.hold = VBLK_HOLD_TABLE;
-		r = vblk_map_span(req, span, may_sleep);
+		r = vblk_map_span(req, pins, span, may_sleep);
 		if (r != -ENOENT)
 			return r;
 		req->nr_bvec = 0;
 	}
 	req->base.hold = vring->pin ? VBLK_HOLD_PIN : VBLK_HOLD_GET;
-	r = vblk_map_span(req, span, may_sleep);
+	r = vblk_map_span(req, NULL, span, may_sleep);
 	if (r != -EXDEV)
 		return r;
 	vring->pin = true;
 	vblk_unhold_guest(req);
 	req->nr_bvec = 0;
 	req->base.hold = VBLK_HOLD_PIN;
-	return vblk_map_span(req, span, may_sleep);
+	return vblk_map_span(req, NULL, span, may_sleep);
 }
 
 /**

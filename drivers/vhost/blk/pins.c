@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * VHOST_BLK_BACKEND_PINNED: the pages of a whole memory table are pinned when the owner sets the
- * table, and unpinned when its last binding goes.  They count as the owner's locked memory.  A
- * table that replaces another takes over the other's count, so that the owner needs no room for
- * both: the old one goes with its last request, soon.
+ * table, and unpinned when the last request goes that names the table.
+ * They count as the owner's locked memory.  A table that replaces another takes over the other's
+ * count, so that the owner needs no room for both: the old one goes soon.
  *
  * The owner's mapping changes under the pins.  A balloon, free-page reporting and
  * virtio-mem punch pages out of the guest's memory; later there is a new page
@@ -19,7 +19,8 @@
  *   request that was taken before may go on with the old page.  The guest gave
  *   away memory that a device was using, and no device could do better.
  * - The worker unpins what lost its trust once no request can use it: requests
- *   hold no references, so it waits until those that were taken before are done.
+ *   hold no references, so it waits until those that name the table, and were taken
+ *   before, are done.
  * - A page that a request missed is pinned again by the worker, if it is mapped
  *   then.  A page that is not mapped stays so: the balloon may have it.
  *
@@ -285,6 +286,17 @@ static unsigned int vblk_nr_vrings(struct vblk_dev *dev)
 	return smp_load_acquire(&dev->base.vdev.nvqs);
 }
 
+/* Waits for rounds that run, and so hold their vring's mutex. */
+static void vblk_end_rounds(struct vblk_dev *dev)
+{
+	unsigned int i;
+
+	for (i = 0; i < vblk_nr_vrings(dev); i++) {
+		mutex_lock(&dev->base.vrings[i]->vq.mutex);
+		mutex_unlock(&dev->base.vrings[i]->vq.mutex);
+	}
+}
+
 /*
  * A round that looked at entries before they were marked holds its vring's mutex,
  * or has released it: its requests were taken no later than now.  Rounds that begin
@@ -292,17 +304,11 @@ static unsigned int vblk_nr_vrings(struct vblk_dev *dev)
  */
 static void vblk_set_cutoff(struct vblk_pins *pins)
 {
-	struct vblk_dev *dev = pins->dev;
-	unsigned int i;
-
-	for (i = 0; i < vblk_nr_vrings(dev); i++) {
-		mutex_lock(&dev->base.vrings[i]->vq.mutex);
-		mutex_unlock(&dev->base.vrings[i]->vq.mutex);
-	}
+	vblk_end_rounds(pins->dev);
 	pins->cutoff = ktime_get_ns();
 }
 
-static bool vblk_uses_old(struct vserve_vring *vring, u64 cutoff)
+static bool vblk_vring_uses(struct vserve_vring *vring, const struct vblk_pins *pins, u64 cutoff)
 {
 	struct vserve_req *req;
 	bool found = false;
@@ -313,19 +319,20 @@ static bool vblk_uses_old(struct vserve_vring *vring, u64 cutoff)
 		req = vserve_slot(vring, i);
 		/* Pairs with the release in vblk_unhold_guest(). */
 		found = smp_load_acquire(&req->hold) == VBLK_HOLD_TABLE &&
-			req->taken_ns <= cutoff;
+			to_vblk_req(req)->pins == pins && req->taken_ns <= cutoff;
 	}
 	mutex_unlock(&vring->vq.mutex);
 	return found;
 }
 
-static bool vblk_any_uses_old(struct vblk_pins *pins)
+/* Does a request use the table that was taken at @cutoff or before? */
+static bool vblk_any_uses(const struct vblk_pins *pins, u64 cutoff)
 {
 	struct vblk_dev *dev = pins->dev;
 	unsigned int i;
 
 	for (i = 0; i < vblk_nr_vrings(dev); i++)
-		if (vblk_uses_old(dev->base.vrings[i], pins->cutoff))
+		if (vblk_vring_uses(dev->base.vrings[i], pins, cutoff))
 			return true;
 	return false;
 }
@@ -388,6 +395,47 @@ static bool vblk_repin(struct vblk_pins *pins)
 	return more;
 }
 
+static void vblk_free_region(struct vblk_pin_region *region)
+{
+	unsigned long chunk;
+
+	for (chunk = 0; region->entries && chunk < vblk_chunks_of(region); chunk++)
+		vblk_unpin_chunk(region, chunk, 0);
+	kvfree(region->entries);
+	kvfree(region->hit);
+	kvfree(region->old);
+	kvfree(region->wanted);
+}
+
+/* The notifiers do not see the table any more, and no request finds it. */
+static void vblk_free_pins(struct vblk_pins *pins)
+{
+	unsigned int i;
+
+	for (i = 0; i < pins->nr_regions; i++)
+		vblk_free_region(&pins->regions[i]);
+	account_locked_vm(pins->mm, pins->accounted, false);
+	mmdrop(pins->mm);
+	kvfree(pins);
+}
+
+static void vblk_replaced_work(struct work_struct *work)
+{
+	struct vblk_dev *dev = container_of(to_delayed_work(work), struct vblk_dev, replaced_work);
+	struct vblk_pins *pins, *next;
+
+	mutex_lock(&dev->replaced_lock);
+	list_for_each_entry_safe(pins, next, &dev->replaced, link) {
+		if (vblk_any_uses(pins, U64_MAX))
+			continue;
+		list_del(&pins->link);
+		vblk_free_pins(pins);
+	}
+	if (!list_empty(&dev->replaced))
+		queue_delayed_work(system_unbound_wq, &dev->replaced_work, VBLK_PINS_RECHECK);
+	mutex_unlock(&dev->replaced_lock);
+}
+
 static void vblk_pins_work(struct work_struct *work)
 {
 	struct vblk_pins *pins = container_of(to_delayed_work(work),
@@ -399,7 +447,7 @@ static void vblk_pins_work(struct work_struct *work)
 		vblk_set_cutoff(pins);
 		pins->waiting = true;
 	}
-	if (pins->waiting && !vblk_any_uses_old(pins)) {
+	if (pins->waiting && !vblk_any_uses(pins, pins->cutoff)) {
 		vblk_unpin_old(pins);
 		pins->waiting = false;
 		/* More may have been hit in the meantime. */
@@ -429,54 +477,65 @@ void vblk_pins_want(struct vblk_pin_region *region, unsigned long at)
 		vblk_pins_wake(region->pins, VBLK_PINS_DELAY);
 }
 
-static void vblk_free_region(struct vblk_pin_region *region)
+/* No round finds the table any more.  Once its notifiers are gone, nothing queues its work. */
+static void vblk_unfollow(struct vblk_pins *pins)
 {
-	unsigned long chunk;
-
-	for (chunk = 0; region->followed && chunk < vblk_chunks_of(region); chunk++)
-		vblk_unpin_chunk(region, chunk, 0);
-	kvfree(region->entries);
-	kvfree(region->hit);
-	kvfree(region->old);
-	kvfree(region->wanted);
-}
-
-static void vblk_pins_free(struct kref *ref)
-{
-	struct vblk_pins *pins = container_of(ref, struct vblk_pins, ref);
 	unsigned int i;
 
 	for (i = 0; i < pins->nr_regions; i++)
 		if (pins->regions[i].followed)
 			mmu_interval_notifier_remove(&pins->regions[i].notifier);
-	/* It was the notifiers and requests that queued it. */
 	cancel_delayed_work_sync(&pins->work);
-	for (i = 0; i < pins->nr_regions; i++)
-		vblk_free_region(&pins->regions[i]);
-	account_locked_vm(pins->mm, pins->accounted, false);
-	mmdrop(pins->mm);
-	kvfree(pins);
 }
 
 /**
- * vblk_pins_get - take a reference to a pin table
- * @pins: may be NULL
+ * vblk_set_pins - have new requests use another pin table
+ * @dev: its mutex is held; vrings may run
+ * @pins: the table, or NULL: there is none
+ *
+ * Requests in flight may use the old table, which goes with the last of them.
  */
-struct vblk_pins *vblk_pins_get(struct vblk_pins *pins)
+void vblk_set_pins(struct vblk_dev *dev, struct vblk_pins *pins)
 {
-	if (pins)
-		kref_get(&pins->ref);
-	return pins;
+	struct vblk_pins *old = dev->pins;
+
+	lockdep_assert_held(&dev->base.vdev.mutex);
+	/* Pairs with the READ_ONCE() in vblk_hold_span(). */
+	smp_store_release(&dev->pins, pins);
+	if (!old)
+		return;
+	/* Those that found the old table: then no request comes to use it, or asks for its work. */
+	vblk_end_rounds(dev);
+	vblk_unfollow(old);
+	mutex_lock(&dev->replaced_lock);
+	list_add_tail(&old->link, &dev->replaced);
+	mutex_unlock(&dev->replaced_lock);
+	mod_delayed_work(system_unbound_wq, &dev->replaced_work, 0);
 }
 
 /**
- * vblk_pins_put - a user less of a pin table; may sleep
- * @pins: may be NULL
+ * vblk_pins_settle - free the pin tables that were replaced, at once
+ * @dev: its mutex is held; no vring runs or stops, so no request uses them
  */
-void vblk_pins_put(struct vblk_pins *pins)
+void vblk_pins_settle(struct vblk_dev *dev)
 {
-	if (pins)
-		kref_put(&pins->ref, vblk_pins_free);
+	struct vblk_pins *pins, *next;
+
+	cancel_delayed_work_sync(&dev->replaced_work);
+	list_for_each_entry_safe(pins, next, &dev->replaced, link)
+		vblk_free_pins(pins);
+	INIT_LIST_HEAD(&dev->replaced);
+}
+
+/**
+ * vblk_pins_init - a device has no pins at first
+ * @dev: nobody else knows it
+ */
+void vblk_pins_init(struct vblk_dev *dev)
+{
+	mutex_init(&dev->replaced_lock);
+	INIT_LIST_HEAD(&dev->replaced);
+	INIT_DELAYED_WORK(&dev->replaced_work, vblk_replaced_work);
 }
 
 /* The size is the owner's word; an absurd one is no reason to warn. */
@@ -559,7 +618,6 @@ static struct vblk_pins *vblk_pins_alloc(struct vblk_dev *dev)
 	pins = kvzalloc(struct_size(pins, regions, nr), GFP_KERNEL_ACCOUNT);
 	if (!pins)
 		return NULL;
-	kref_init(&pins->ref);
 	mutex_init(&pins->lock);
 	spin_lock_init(&pins->seq_lock);
 	INIT_DELAYED_WORK(&pins->work, vblk_pins_work);
@@ -631,7 +689,8 @@ struct vblk_pins *vblk_pin_table(struct vblk_dev *dev)
 	if (!r)
 		r = vblk_pin_regions(pins);
 	if (r) {
-		vblk_pins_put(pins);
+		vblk_unfollow(pins);
+		vblk_free_pins(pins);
 		return ERR_PTR(r);
 	}
 	vblk_take_over_account(pins, total);

@@ -192,7 +192,6 @@ static void vblk_init_req(struct vblk_req *req, struct vblk_chain *chain)
 	req->nr_ranges = 0;
 	req->bvec = req->inline_bvec;
 	req->ranges = NULL;
-	req->bind = vblk_vring_of(req)->bind;
 }
 
 /* Is a write to be on the medium before it is answered? (virtio 1.2, 5.2.6.2) */
@@ -229,14 +228,11 @@ int vblk_take(struct vserve_req *vreq, const struct vserve_chain *vchain,
 		return -EINVAL;
 	vblk_init_req(req, &chain);
 	req->fua = vblk_write_through(vring);
-	req->bind->users++;
 	r = vblk_prepare(req, &chain, may_sleep);
 	if (r) {
 		vblk_undo(req);
-		if (!may_sleep) {
-			req->bind->users--;
+		if (!may_sleep)
 			return -EAGAIN;
-		}
 		vserve_req_finish(vreq, VIRTIO_BLK_S_IOERR);
 	} else if (vblk_is_ranges(req) && vreq->state == VSERVE_FREE) {
 		req->ranging = true;

@@ -294,6 +294,35 @@ static void a_request_keeps_its_page_until_it_is_done(void)
 	rig_close(&g);
 }
 
+/* The new table has the same pages, so they are pinned twice for as long. */
+static void a_replaced_table_goes_with_its_last_request(void)
+{
+	const char *disk = slow_disk();
+	struct rig_req *req;
+	struct rig g;
+	long all, half;
+
+	open_pinned(&g, disk, false);
+	half = g.mem.size / PAGE / 2;
+	sleep_ms(3000);
+	all = pinned_now();
+	rig_pattern(g.data, LEN, 78);
+	req = rig_queue(&g, 0, VIRTIO_BLK_T_OUT, 0, g.data, LEN);
+	rig_kick(&g, 0);
+	sleep_ms(50);
+	EXPECT_EQ(vblk_set_mem(g.dev.fd, &g.mem), 0);
+	/* longer than the worker takes to look at it */
+	sleep_ms(1000);
+	EXPECT(pinned_now() > all + half);
+	EXPECT_EQ(rig_reap(&g, 0), 0);
+	rig_wait(&g, 0);
+	EXPECT_EQ(*req->status, VIRTIO_BLK_S_OK);
+	EXPECT(pins_become(all - ABOUT, all + ABOUT));
+	check_moves(&g, disk, g.data);
+	rig_close(&g);
+	EXPECT(pins_become(all - 3 * half, all - half));
+}
+
 struct noise {
 	struct rig *g;
 	pthread_t thread;
@@ -411,6 +440,7 @@ int main(int argc, char **argv)
 		TEST(what_was_given_away_is_not_held),
 		TEST(what_is_used_again_is_pinned_again),
 		TEST(a_request_keeps_its_page_until_it_is_done),
+		TEST(a_replaced_table_goes_with_its_last_request),
 		TEST(punching_under_load_loses_nothing),
 		TEST(stopping_and_closing_meet_no_notifier),
 	};
