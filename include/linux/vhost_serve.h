@@ -582,6 +582,7 @@ void vserve_req_finish(struct vserve_req *req, u8 status);
 void vserve_req_hot(struct vserve_req *req);
 void vserve_req_resume(struct vserve_req *req);
 bool vserve_fs_allows_hot(struct super_block *sb, bool changes);
+bool vserve_read_is_watched(const struct file *file);
 bool vserve_fs_queues_direct(const struct super_block *sb);
 
 /* complete.c: what a guest did wrong */

@@ -171,7 +171,8 @@ static int vblk_file_submit(struct vblk_req *req)
 	const struct file *file = vblk_file_of(req);
 
 	if (vblk_is_write(req) || file->f_flags & O_DIRECT ||
-	    req->base.bytes > FILE_HOT_BYTES || vblk_file_may_wait(file))
+	    req->base.bytes > FILE_HOT_BYTES || vblk_file_may_wait(file) ||
+	    vserve_read_is_watched(file))
 		return -EBUSY;
 	vblk_file_set_iocb(req, IOCB_NOWAIT | IOCB_NOIO);
 	vblk_file_do_io(req);

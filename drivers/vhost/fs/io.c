@@ -13,6 +13,7 @@
 #include <linux/pagemap.h>
 #include <linux/shmem_fs.h>
 #include <linux/timekeeping.h>
+#include <linux/vhost_serve.h>
 #include <linux/vhost_serve_words.h>
 
 #include "fs.h"
@@ -69,7 +70,8 @@ static bool vhfs_atime_waits(const struct file *file)
 
 static bool vhfs_may_read_in_round(const struct file *file, size_t len)
 {
-	if (!S_ISREG(file_inode(file)->i_mode) || len > VHFS_HOT_COPY)
+	if (!S_ISREG(file_inode(file)->i_mode) || len > VHFS_HOT_COPY ||
+	    vserve_read_is_watched(file))
 		return false;
 	/* A fanotify listener is asked first, and may take its time; so may an atime update. */
 	return !FMODE_FSNOTIFY_PERM(file->f_mode) && !vhfs_atime_waits(file);

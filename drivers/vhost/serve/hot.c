@@ -49,6 +49,29 @@ bool vserve_fs_allows_hot(struct super_block *sb, bool changes)
 EXPORT_SYMBOL_GPL(vserve_fs_allows_hot);
 
 /**
+ * vserve_read_is_watched - may someone on the host watch reads of a file?
+ * @file: the file
+ *
+ * Return: true if a reader has to allocate an event, which may sleep.  A module cannot tell whether
+ * a fanotify listener has marked the mount, so the function does not see such a mark.
+ */
+bool vserve_read_is_watched(const struct file *file)
+{
+#ifdef CONFIG_FSNOTIFY
+	const struct inode *inode = file_inode(file);
+
+	if (!fsnotify_sb_has_watchers(inode->i_sb))
+		return false;
+	return inode->i_fsnotify_mask & FS_ACCESS ||
+	       file->f_path.dentry->d_flags & DCACHE_FSNOTIFY_PARENT_WATCHED ||
+	       rcu_access_pointer(fsnotify_sb_info(inode->i_sb)->sb_marks);
+#else
+	return false;
+#endif
+}
+EXPORT_SYMBOL_GPL(vserve_read_is_watched);
+
+/**
  * vserve_fs_queues_direct - does direct I/O on a file system end by the disk's completion?
  * @sb: the file system
  *

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -481,6 +482,34 @@ static void a_round_copies_so_much_and_no_more(void)
 	fs_close(&f);
 }
 
+/* Its event is allocated, which may sleep. */
+static void a_read_that_is_watched_is_left_to_workers(void)
+{
+	struct vhost_serve_stats before;
+	struct fuse_entry_out e;
+	char event[256], data[] = "data", back[sizeof(data)];
+	int fd = inotify_init1(IN_NONBLOCK);
+	struct fs f;
+	u64 fh;
+
+	EXPECT(fd >= 0);
+	hot_begin(&f, "tmpfs");
+	EXPECT_EQ(fs_create(&f, FUSE_ROOT_ID, "file", O_RDWR, 0644, &e, &fh), 0);
+	EXPECT_EQ(fs_write(&f, e.nodeid, fh, 0, data, sizeof(data)), sizeof(data));
+	/* Once, so that the memory for the answer is there. */
+	EXPECT_EQ(fs_read(&f, e.nodeid, fh, 0, sizeof(data), back), sizeof(data));
+	before = ring_stats(&f, 1);
+	EXPECT_EQ(fs_read(&f, e.nodeid, fh, 0, sizeof(data), back), sizeof(data));
+	EXPECT_EQ(ring_stats(&f, 1).punted - before.punted, 0);
+
+	EXPECT(inotify_add_watch(fd, fs_path(&f, "file"), IN_ACCESS) >= 0);
+	EXPECT_EQ(fs_read(&f, e.nodeid, fh, 0, sizeof(data), back), sizeof(data));
+	EXPECT_EQ(ring_stats(&f, 1).punted - before.punted, 1);
+	EXPECT(read(fd, event, sizeof(event)) > 0);
+	close(fd);
+	fs_close(&f);
+}
+
 static void a_frozen_file_system_is_left_to_workers(void)
 {
 	struct {
@@ -568,6 +597,7 @@ int main(int argc, char **argv)
 		TEST(big_files_are_freed_by_workers),
 		TEST(what_takes_long_is_left_to_workers),
 		TEST(a_round_copies_so_much_and_no_more),
+		TEST(a_read_that_is_watched_is_left_to_workers),
 		TEST(a_frozen_file_system_is_left_to_workers),
 		TEST(a_long_way_up_is_left_to_workers),
 	};
