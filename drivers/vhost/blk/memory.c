@@ -448,15 +448,17 @@ int vblk_map_data(struct vblk_req *req, struct vblk_span span, bool may_sleep)
 }
 
 /*
- * As bio_check_pages_dirty() has it: what is dirty already needs no lock.  A folio is dirty as a
- * whole, and a vector of guest memory lies in one, see vblk_add_page().
+ * A dirty folio of anonymous memory, of tmpfs or of hugetlbfs needs no lock, because it is dirty as
+ * a whole.  Other file systems know which blocks of a folio are dirty, so they have to hear of each
+ * read.  A vector of guest memory lies in one folio, see vblk_add_page().
  */
 static bool vblk_dirty(struct bio_vec *bvec, unsigned int nr, bool may_sleep)
 {
 	for (; nr--; bvec++) {
 		struct folio *folio = page_folio(bvec->bv_page);
 
-		if (folio_test_dirty(folio))
+		if (folio_test_dirty(folio) &&
+		    (folio_test_swapbacked(folio) || folio_test_hugetlb(folio)))
 			continue;
 		if (may_sleep)
 			folio_lock(folio);
