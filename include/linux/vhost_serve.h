@@ -366,6 +366,11 @@ struct vserve_calls {
  * @nr_polled: of @nr_inflight, those that reap() asks for; they are on @polled, and not
  *	on @inflight
  * @round_descs: descriptors read in this round
+ * @map: where the last buffer lay that was read of a chain, in the table of memory @map_of.
+ *	vhost frees the old table when it has given all vrings the new one, so the poller uses
+ *	@map only while vq.umem is @map_of.  A later table may lie where the old one was, so
+ *	vserve_set_table() clears @map before another one can come, and so does the start of a
+ *	vring
  * @to_come: requests that this round may still take
  * @now: when this round began, ktime_get_ns()
  * @heads: answers on their way to the used ring.  Not on the stack, where the compiler would
@@ -410,6 +415,8 @@ struct vserve_vring {
 	unsigned int nr_in_workers;
 	unsigned int nr_polled;
 	unsigned int round_descs;
+	const struct vhost_iotlb_map *map;
+	const struct vhost_iotlb *map_of;
 	unsigned int to_come;
 	struct list_head pending;
 	struct list_head inflight;

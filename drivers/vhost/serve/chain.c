@@ -11,7 +11,9 @@
  * Guest addresses are looked up in vq->umem, which only changes under the
  * vring's mutex.
  */
+#include <linux/align.h>
 #include <linux/export.h>
+#include <linux/fault-inject-usercopy.h>
 #include <linux/uaccess.h>
 #include <linux/vhost_iotlb.h>
 
@@ -22,22 +24,38 @@
  * struct vserve_reader - a chain being read
  * @data: the mapping of the last buffer; most are in one
  * @table: the mapping of the last descriptor of a table
- * @out: @in: buffers found, in elements of vq->iov
- * @out_len: @in_len: their bytes
+ * @iovs: @len: buffers found, in elements of vq->iov, and their bytes
+ * @out: @out_len: those of them that the device reads, once @writes
  * @nr: descriptors read
+ * @writes: the chain has come to what the device writes
  * @seek: only find @last, the last byte to be written; see vserve_last_byte()
  */
 struct vserve_reader {
 	struct vhost_virtqueue *vq;
 	const struct vhost_iotlb_map *data;
 	const struct vhost_iotlb_map *table;
+	unsigned int iovs;
 	unsigned int out;
-	unsigned int in;
+	size_t len;
 	size_t out_len;
-	size_t in_len;
 	unsigned int nr;
+	bool writes;
 	bool seek;
 	void __user *last;
+};
+
+/*
+ * struct vserve_table - where descriptors are
+ * @at: in the owner's memory; NULL: a table that lies in several regions
+ * @addr: of a table, as the guest has it
+ * @num: how many there are
+ * @indirect: a table, and not the ring
+ */
+struct vserve_table {
+	const struct vring_desc __user *at;
+	u64 addr;
+	u32 num;
+	bool indirect;
 };
 
 /* A descriptor as it was read, in the CPU's byte order. */
@@ -48,15 +66,25 @@ struct vserve_desc {
 	u16 next;
 };
 
-static void vserve_desc_to_cpu(struct vhost_virtqueue *vq, struct vserve_desc *desc,
-			       const struct vring_desc *raw)
+/* The guest wrote the second word as struct vring_desc has it: length, flags, next. */
+static __always_inline void vserve_desc_to_cpu(struct vhost_virtqueue *vq,
+					       struct vserve_desc *desc, const u64 *raw)
 {
-	bool le = vhost_is_little_endian(vq);
+	u64 word;
 
-	desc->addr = __virtio64_to_cpu(le, raw->addr);
-	desc->len = __virtio32_to_cpu(le, raw->len);
-	desc->flags = __virtio16_to_cpu(le, raw->flags);
-	desc->next = __virtio16_to_cpu(le, raw->next);
+	if (vhost_is_little_endian(vq)) {
+		word = le64_to_cpu((__force __le64)raw[1]);
+		desc->addr = le64_to_cpu((__force __le64)raw[0]);
+		desc->len = word;
+		desc->flags = word >> 32;
+		desc->next = word >> 48;
+	} else {
+		word = be64_to_cpu((__force __be64)raw[1]);
+		desc->addr = be64_to_cpu((__force __be64)raw[0]);
+		desc->len = word >> 32;
+		desc->flags = word >> 16;
+		desc->next = word;
+	}
 }
 
 static const struct vhost_iotlb_map *
@@ -84,35 +112,27 @@ static size_t vserve_part_of(const struct vhost_iotlb_map *map, u64 addr, size_t
 static ssize_t vserve_add_part(struct vserve_reader *rd, u64 addr, size_t len, int access)
 {
 	const struct vhost_iotlb_map *map = vserve_find(rd, &rd->data, addr);
-	unsigned int at = rd->out + rd->in;
+	struct iovec *iov;
 
 	if (!map)
 		return -EFAULT;
 	if (!(map->perm & access))
 		return -EPERM;
-	if (at == ARRAY_SIZE(rd->vq->iov))
+	if (rd->iovs == ARRAY_SIZE(rd->vq->iov))
 		return -ENOBUFS;
-	len = vserve_part_of(map, addr, len);
-	rd->vq->iov[at].iov_base = vserve_user_addr(map, addr);
-	rd->vq->iov[at].iov_len = len;
-	if (access == VHOST_ACCESS_WO)
-		rd->in++;
-	else
-		rd->out++;
-	return len;
+	iov = &rd->vq->iov[rd->iovs++];
+	iov->iov_base = vserve_user_addr(map, addr);
+	iov->iov_len = vserve_part_of(map, addr, len);
+	return iov->iov_len;
 }
 
-static noinline int vserve_add_buffer(struct vserve_reader *rd, u64 addr, size_t len, bool write)
+static int vserve_add_buffer(struct vserve_reader *rd, u64 addr, size_t len, bool write)
 {
-	int access = write ? VHOST_ACCESS_WO : VHOST_ACCESS_RO;
 	ssize_t now;
 
-	if (write)
-		rd->in_len += len;
-	else
-		rd->out_len += len;
+	rd->len += len;
 	for (; len; addr += now, len -= now) {
-		now = vserve_add_part(rd, addr, len, access);
+		now = vserve_add_part(rd, addr, len, write ? VHOST_ACCESS_WO : VHOST_ACCESS_RO);
 		if (now < 0)
 			return now;
 	}
@@ -133,53 +153,36 @@ static void vserve_seek_last(struct vserve_reader *rd, const struct vserve_desc 
 		vserve_user_addr(map, addr) : NULL;
 }
 
-/*
- * A buffer in one mapping, as nearly all are.  Returns false if it is not, or if anything is wrong
- * with it: vserve_add_buffer() finds out then.
- */
-static __always_inline bool vserve_add_whole(struct vserve_reader *rd,
-					     const struct vserve_desc *desc, bool write)
+static void vserve_begin_writes(struct vserve_reader *rd)
 {
-	const struct vhost_iotlb_map *map = vserve_find(rd, &rd->data, desc->addr);
-	unsigned int at = rd->out + rd->in;
-
-	if (!map || !(map->perm & (write ? VHOST_ACCESS_WO : VHOST_ACCESS_RO)) ||
-	    at == ARRAY_SIZE(rd->vq->iov) ||
-	    !desc->len || desc->len - 1 > map->last - desc->addr)
-		return false;
-	rd->vq->iov[at].iov_base = vserve_user_addr(map, desc->addr);
-	rd->vq->iov[at].iov_len = desc->len;
-	if (write) {
-		rd->in++;
-		rd->in_len += desc->len;
-	} else {
-		rd->out++;
-		rd->out_len += desc->len;
-	}
-	return true;
+	rd->writes = true;
+	rd->out = rd->iovs;
+	rd->out_len = rd->len;
 }
 
-static __always_inline int vserve_add_desc(struct vserve_reader *rd, const struct vserve_desc *desc)
+static int vserve_add_desc(struct vserve_reader *rd, const struct vserve_desc *desc)
 {
 	bool write = desc->flags & VRING_DESC_F_WRITE;
 
-	if (unlikely(rd->seek)) {
+	if (rd->seek) {
 		if (write)
 			vserve_seek_last(rd, desc);
 		return 0;
 	}
 	/* What the device reads comes first (virtio 1.2, 2.7.4.2). */
-	if (!write && rd->in)
+	if (!write && rd->writes)
 		return -EINVAL;
-	if (likely(vserve_add_whole(rd, desc, write)))
+	if (!desc->len)
 		return 0;
+	if (write && !rd->writes)
+		vserve_begin_writes(rd);
 	return vserve_add_buffer(rd, desc->addr, desc->len, write);
 }
 
 /* A descriptor of a table across two regions. */
-static int vserve_read_split_desc(struct vserve_reader *rd, u64 addr, struct vring_desc *raw)
+static int vserve_read_split_desc(struct vserve_reader *rd, u64 addr, u64 *raw)
 {
-	size_t len = sizeof(*raw);
+	size_t len = sizeof(struct vring_desc);
 	void *to = raw;
 
 	while (len) {
@@ -198,73 +201,207 @@ static int vserve_read_split_desc(struct vserve_reader *rd, u64 addr, struct vri
 	return 0;
 }
 
-static int vserve_read_table_desc(struct vserve_reader *rd, u64 addr, struct vserve_desc *desc)
+/* One descriptor where words cannot be read in place. */
+static noinline int vserve_read_apart(struct vserve_reader *rd, const struct vserve_table *table,
+				      u32 i, struct vserve_desc *desc)
 {
-	const struct vhost_iotlb_map *map = vserve_find(rd, &rd->table, addr);
-	struct vring_desc raw;
+	u64 raw[2];
 	int r = 0;
 
-	if (!map || !(map->perm & VHOST_ACCESS_RO))
-		return -EFAULT;
-	if (unlikely(vserve_part_of(map, addr, sizeof(raw)) != sizeof(raw)))
-		r = vserve_read_split_desc(rd, addr, &raw);
-	else if (!vserve_get_raw_desc(&raw, vserve_user_addr(map, addr)))
+	if (i >= table->num)
+		return -EINVAL;
+	if (++rd->nr > VSERVE_MAX_CHAIN)
+		return -E2BIG;
+	if (!table->at)
+		r = vserve_read_split_desc(rd, table->addr + (u64)i * sizeof(raw), raw);
+	else if (copy_from_user(raw, table->at + i, sizeof(raw)))
 		r = -EFAULT;
 	if (r)
 		return r;
-	vserve_desc_to_cpu(rd->vq, desc, &raw);
-	return 0;
+	vserve_desc_to_cpu(rd->vq, desc, raw);
+	return 1;
 }
 
-static noinline int vserve_read_table(struct vserve_reader *rd, const struct vserve_desc *table)
+/* No flags of a descriptor. */
+#define VSERVE_NO_KIND	U32_MAX
+
+/*
+ * struct vserve_run - descriptors that are read in one go
+ * @last: @room: the last address of a region, and how many addresses come before it there
+ * @shift: from there to the owner's memory
+ * @want: of a descriptor's flags, those that say what kind it has to be
+ */
+struct vserve_run {
+	u64 last;
+	u64 room;
+	u64 shift;
+	u32 want;
+};
+
+/* Where there is no region, or not one for both directions, the first descriptor is odd. */
+static __always_inline void vserve_run_init(struct vserve_run *run, const struct vserve_reader *rd)
+{
+	const struct vhost_iotlb_map *map = rd->data;
+
+	*run = (struct vserve_run) { .want = VSERVE_NO_KIND };
+	if (!map || map->perm != VHOST_ACCESS_RW)
+		return;
+	run->last = map->last;
+	run->room = map->last - map->start;
+	run->shift = map->addr - map->start;
+	run->want = rd->writes ? VRING_DESC_F_WRITE : 0;
+}
+
+/* Fills @iov if the buffer lies in one piece in the region.  No length is the largest one here. */
+static __always_inline bool vserve_run_fits(const struct vserve_run *run,
+					    const struct vserve_desc *desc, struct iovec *iov)
+{
+	/* An address beyond either end leaves more than there is room for. */
+	u64 rest = run->last - desc->addr;
+
+	if (unlikely(rest > run->room || (u64)desc->len - 1 > rest))
+		return false;
+	iov->iov_base = (void __user *)(unsigned long)(desc->addr + run->shift);
+	iov->iov_len = desc->len;
+	return true;
+}
+
+/*
+ * Reads descriptors from the one at @i on, as long as their buffers lie in one piece in rd->data,
+ * which nearly all buffers of a guest do.  The poller reads each word once, and all of them in one
+ * user access.
+ *
+ * The access masks, or checks, the table's address only.  The check of each index keeps what is
+ * read in the table.  An index has 16 bits, so a CPU that speculates past the check stays within
+ * 1 MiB of user space.
+ *
+ * Return: 0 at the end of the chain; 1: @odd was read, and the caller has to add it; an error.
+ */
+static __always_inline int vserve_read_run(struct vserve_reader *rd,
+					   const struct vserve_table *table, u32 i,
+					   struct vserve_desc *odd)
+{
+	const u64 __user *words = (const u64 __user *)table->at, *from;
+	struct vhost_virtqueue *vq = rd->vq;
+	struct iovec *iov = vq->iov + rd->iovs;
+	/* Each descriptor takes one element of vq->iov at most; a chain that has used all ends. */
+	u32 most = min_t(u32, VSERVE_MAX_CHAIN - rd->nr, ARRAY_SIZE(vq->iov) - rd->iovs);
+	u32 left = most, num = table->num, kind;
+	struct vserve_desc desc;
+	struct vserve_run run;
+	size_t len = rd->len;
+	u64 raw[2];
+	int r;
+
+	vserve_run_init(&run, rd);
+	if (should_fail_usercopy())
+		return -EFAULT;
+	if (can_do_masked_user_access())
+		words = masked_user_access_begin(words);
+	else if (!user_read_access_begin(words, num * sizeof(struct vring_desc)))
+		return -EFAULT;
+	do {
+		r = i < num ? -E2BIG : -EINVAL;
+		if (unlikely(i >= num || !left))
+			break;
+		left--;
+		from = words + 2 * (size_t)i;
+		unsafe_get_user(raw[0], from, fault);
+		unsafe_get_user(raw[1], from + 1, fault);
+		vserve_desc_to_cpu(vq, &desc, raw);
+		r = 1;
+		kind = desc.flags & (VRING_DESC_F_INDIRECT | VRING_DESC_F_WRITE);
+		if (kind != run.want) {
+			if (run.want || kind != VRING_DESC_F_WRITE || !desc.len)
+				break;
+			run.want = kind;
+			rd->writes = true;
+			rd->out = iov - vq->iov;
+			rd->out_len = len;
+		}
+		if (!vserve_run_fits(&run, &desc, iov))
+			break;
+		iov++;
+		len += desc.len;
+		i = desc.next;
+		r = 0;
+	} while (desc.flags & VRING_DESC_F_NEXT);
+	user_read_access_end();
+	rd->iovs = iov - vq->iov;
+	rd->len = len;
+	rd->nr += most - left;
+	if (unlikely(r > 0))
+		vserve_desc_to_cpu(vq, odd, raw);
+	return r;
+fault:
+	user_read_access_end();
+	/* A guest can have tables that end in a fault, and they take as long to read. */
+	rd->nr += most - left;
+	return -EFAULT;
+}
+
+/* As vserve_read_run(), or of a single descriptor that words cannot be read of in place. */
+static __always_inline int vserve_read_some(struct vserve_reader *rd,
+					    const struct vserve_table *table, u32 i,
+					    struct vserve_desc *odd)
+{
+	const unsigned long at = (unsigned long)table->at;
+
+	return likely(at && IS_ALIGNED(at, sizeof(u64)) && !rd->seek) ?
+		vserve_read_run(rd, table, i, odd) : vserve_read_apart(rd, table, i, odd);
+}
+
+static int vserve_read_table(struct vserve_reader *rd, const struct vserve_desc *desc);
+
+/* Goes on with a chain whose descriptor @desc was read, and was not added. */
+static noinline int vserve_read_on(struct vserve_reader *rd, const struct vserve_table *table,
+				   struct vserve_desc *desc)
+{
+	int r;
+
+	do {
+		if (desc->flags & VRING_DESC_F_INDIRECT)
+			return table->indirect ? -EINVAL : vserve_read_table(rd, desc);
+		r = vserve_add_desc(rd, desc);
+		if (r || !(desc->flags & VRING_DESC_F_NEXT))
+			return r;
+		r = vserve_read_some(rd, table, desc->next, desc);
+	} while (r > 0);
+	return r;
+}
+
+static __always_inline int vserve_read_descs(struct vserve_reader *rd,
+					     const struct vserve_table *table, u32 i)
 {
 	struct vserve_desc desc;
-	u64 i = 0;
-	int r;
+	int r = vserve_read_some(rd, table, i, &desc);
+
+	return r > 0 ? vserve_read_on(rd, table, &desc) : r;
+}
+
+static noinline int vserve_read_table(struct vserve_reader *rd, const struct vserve_desc *desc)
+{
+	const struct vhost_iotlb_map *map = vserve_find(rd, &rd->table, desc->addr);
+	struct vserve_table table = {
+		.addr = desc->addr, .num = desc->len / sizeof(struct vring_desc), .indirect = true,
+	};
 
 	/* It is the end of its chain (virtio 1.2, 2.7.5.3.1). */
-	if (table->len % sizeof(struct vring_desc) || table->flags & VRING_DESC_F_NEXT)
+	if (!desc->len || desc->len % sizeof(struct vring_desc) ||
+	    desc->flags & VRING_DESC_F_NEXT)
 		return -EINVAL;
-	do {
-		if (i >= table->len / sizeof(struct vring_desc))
-			return -EINVAL;
-		if (++rd->nr > VSERVE_MAX_CHAIN)
-			return -E2BIG;
-		r = vserve_read_table_desc(rd, table->addr + i * sizeof(struct vring_desc), &desc);
-		if (r)
-			return r;
-		if (desc.flags & VRING_DESC_F_INDIRECT)
-			return -EINVAL;
-		r = vserve_add_desc(rd, &desc);
-		if (r)
-			return r;
-		i = desc.next;
-	} while (desc.flags & VRING_DESC_F_NEXT);
-	return 0;
+	if (!map || !(map->perm & VHOST_ACCESS_RO))
+		return -EFAULT;
+	if (vserve_part_of(map, desc->addr, desc->len) == desc->len)
+		table.at = vserve_user_addr(map, desc->addr);
+	return vserve_read_descs(rd, &table, 0);
 }
 
-static int vserve_read_chain(struct vserve_reader *rd, unsigned int i)
+static __always_inline int vserve_read_chain(struct vserve_reader *rd, u32 head)
 {
-	struct vserve_desc desc;
-	struct vring_desc raw;
-	int r;
+	const struct vserve_table ring = { .at = rd->vq->desc, .num = rd->vq->num };
 
-	do {
-		if (i >= rd->vq->num)
-			return -EINVAL;
-		if (++rd->nr > VSERVE_MAX_CHAIN)
-			return -E2BIG;
-		if (!vserve_get_raw_desc(&raw, rd->vq->desc + i))
-			return -EFAULT;
-		vserve_desc_to_cpu(rd->vq, &desc, &raw);
-		if (desc.flags & VRING_DESC_F_INDIRECT)
-			return vserve_read_table(rd, &desc);
-		r = vserve_add_desc(rd, &desc);
-		if (r)
-			return r;
-		i = desc.next;
-	} while (desc.flags & VRING_DESC_F_NEXT);
-	return 0;
+	return vserve_read_descs(rd, &ring, head);
 }
 
 /**
@@ -278,7 +415,8 @@ static int vserve_read_chain(struct vserve_reader *rd, unsigned int i)
 int vserve_get_chain(struct vserve_vring *vring, struct vserve_chain *chain)
 {
 	struct vhost_virtqueue *vq = &vring->vq;
-	struct vserve_reader rd = { .vq = vq };
+	const struct vhost_iotlb_map *map = vring->map_of == vq->umem ? vring->map : NULL;
+	struct vserve_reader rd = { .vq = vq, .data = map, .table = map };
 	u16 head, ahead;
 	int r;
 
@@ -292,12 +430,16 @@ int vserve_get_chain(struct vserve_vring *vring, struct vserve_chain *chain)
 	vring->round_descs += rd.nr;
 	if (r)
 		return r;
+	vring->map = rd.data;
+	vring->map_of = vq->umem;
 	vq->last_avail_idx++;
+	if (!rd.writes)
+		vserve_begin_writes(&rd);
 	chain->iov = vq->iov;
 	chain->out = rd.out;
-	chain->in = rd.in;
+	chain->in = rd.iovs - rd.out;
 	chain->out_len = rd.out_len;
-	chain->in_len = rd.in_len;
+	chain->in_len = rd.len - rd.out_len;
 	return head;
 }
 

@@ -114,7 +114,12 @@ static bool vserve_await_all(struct vserve_dev *dev)
  */
 long vserve_set_table(struct vserve_dev *dev, void __user *argp)
 {
-	return vhost_dev_ioctl(&dev->vdev, VHOST_SET_MEM_TABLE, argp);
+	long r = vhost_dev_ioctl(&dev->vdev, VHOST_SET_MEM_TABLE, argp);
+	unsigned int i;
+
+	for (i = 0; i < dev->vdev.nvqs; i++)
+		vserve_vring_forget_map(dev->vrings[i]);
+	return r;
 }
 EXPORT_SYMBOL_GPL(vserve_set_table);
 

@@ -13,7 +13,6 @@
 #ifndef _VHOST_SERVE_RING_H
 #define _VHOST_SERVE_RING_H
 
-#include <linux/align.h>
 #include <linux/fault-inject-usercopy.h>
 #include <linux/uaccess.h>
 #include <linux/vhost_serve.h>
@@ -96,29 +95,6 @@ static inline bool vserve_get_head(struct vserve_vring *vring, u16 *head)
 		return false;
 	*head = vhost16_to_cpu(vq, raw);
 	return true;
-}
-
-/* The ring and the tables are where the driver wants them, so @from need not be aligned. */
-static __always_inline bool vserve_get_raw_desc(struct vring_desc *to, const void __user *from)
-{
-	const u64 __user *at = from;
-	u64 *words = (u64 *)to;
-
-	if (unlikely(!IS_ALIGNED((unsigned long)from, sizeof(u64))))
-		return !copy_from_user(to, from, sizeof(*to));
-	if (should_fail_usercopy())
-		return false;
-	if (can_do_masked_user_access())
-		at = masked_user_access_begin(at);
-	else if (!user_read_access_begin(at, sizeof(*to)))
-		return false;
-	unsafe_get_user(words[0], at, fault);
-	unsafe_get_user(words[1], at + 1, fault);
-	user_read_access_end();
-	return true;
-fault:
-	user_read_access_end();
-	return false;
 }
 
 /**

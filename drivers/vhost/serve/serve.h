@@ -68,6 +68,14 @@ bool vserve_vring_await(struct vserve_vring *vring);
 void vserve_vring_finish_stop(struct vserve_vring *vring);
 void vserve_vring_drop_poller(struct vserve_vring *vring);
 
+/* The next table of memory may lie where that of vring->map did. */
+static inline void vserve_vring_forget_map(struct vserve_vring *vring)
+{
+	mutex_lock(&vring->vq.mutex);
+	vring->map = NULL;
+	mutex_unlock(&vring->vq.mutex);
+}
+
 /* chain.c */
 int vserve_get_chain(struct vserve_vring *vring, struct vserve_chain *chain);
 

@@ -166,6 +166,7 @@ static int vserve_activate(struct vserve_vring *vring)
 	/* Else the poller goes by what was outstanding when it was stopped. */
 	vserve_publish(vring);
 	vring->calls = (struct vserve_calls) {};
+	vring->map = NULL;
 	vring->broken = false;
 	vring->full = false;
 	vring->running = true;
