@@ -77,7 +77,8 @@
  * freed after stop().  Between two requests a slot keeps what the device left in
  * it.  vserve_req_end() may still be about to wake the poller when its request is
  * already reused; rcu_read_lock() around that, and synchronize_rcu() before the
- * device goes, close the gap.  iovecs of a chain are valid within take() only.
+ * device goes, close the gap.  iovecs of a chain are valid within take(), and in the poller's
+ * round within the submit() that follows it at once: the next chain has the same ones.
  */
 #ifndef _LINUX_VHOST_SERVE_H
 #define _LINUX_VHOST_SERVE_H

@@ -38,7 +38,8 @@ struct vhfs_vring {
  * @answered: the reply is in the guest's memory, and nothing is held any more
  * @held: of the vring's
  * @len: of that reply
- * @iov: of the chain, or @inline_iov
+ * @lent: the ring's iovecs of the chain, until submit() has returned; NULL: the request has its own
+ * @iov: its own ones, allocated; NULL: they are in @inline_iov, or lent
  */
 struct vhfs_slot {
 	struct vserve_req base;
@@ -46,6 +47,7 @@ struct vhfs_slot {
 	bool answered;
 	unsigned int held;
 	u32 len;
+	const struct iovec *lent;
 	struct iovec *iov;
 	struct iovec inline_iov[VHFS_INLINE_IOV];
 };

@@ -7,7 +7,8 @@
  * sleep, its thread carries the request out after the round, if the request is unlikely to sleep
  * (vhfs_is_hot()), and a worker does so otherwise.  Both start again with the decoded request, and
  * write the reply themselves, because they may sleep for the guest's pages.  The poller's round
- * writes the replies of requests that it carried out itself, and of requests that were parked.
+ * writes the reply of a request that it carried out at once, in submit().  It writes those of
+ * requests that were parked, and those for which the guest's memory was not there, in finish().
  */
 #include <linux/slab.h>
 #include <linux/vhost_serve_words.h>
@@ -16,26 +17,6 @@
 
 #define CREATE_TRACE_POINTS
 #include <trace/events/vhost_fs.h>
-
-/* The chain's own iovecs are the next chain's when take() has returned. */
-static int vhfs_copy_iov(struct vhfs_slot *slot,
-			 const struct vserve_chain *chain, bool may_sleep)
-{
-	unsigned int nr = chain->out + chain->in;
-
-	slot->iov = slot->inline_iov;
-	if (nr > ARRAY_SIZE(slot->inline_iov))
-		slot->iov = may_sleep ?
-			kmalloc_array(nr, sizeof(*slot->iov), GFP_KERNEL_ACCOUNT) :
-			vserve_alloc_quick(slot->base.vring->dev,
-					   array_size(nr, sizeof(*slot->iov)));
-	if (!slot->iov) {
-		slot->iov = slot->inline_iov;
-		return -ENOMEM;
-	}
-	memcpy(slot->iov, chain->iov, nr * sizeof(*slot->iov));
-	return 0;
-}
 
 /* Like iov_iter_init(), in place. */
 static void vhfs_set_iters(struct vhfs_req *req, const struct iovec *iov,
@@ -52,6 +33,55 @@ static void vhfs_set_iters(struct vhfs_req *req, const struct iovec *iov,
 	req->out_room = min_t(size_t, chain->in_len, U32_MAX);
 }
 
+/* Iovecs of the request's own from the start. */
+static int vhfs_copy_iov(struct vhfs_slot *slot,
+			 const struct vserve_chain *chain, bool may_sleep)
+{
+	unsigned int nr = chain->out + chain->in;
+	struct iovec *iov = slot->inline_iov;
+
+	if (nr > ARRAY_SIZE(slot->inline_iov)) {
+		iov = may_sleep ? kmalloc_array(nr, sizeof(*iov), GFP_KERNEL_ACCOUNT) :
+				  vserve_alloc_quick(slot->base.vring->dev,
+						     array_size(nr, sizeof(*iov)));
+		if (!iov)
+			return -ENOMEM;
+		slot->iov = iov;
+	}
+	memcpy(iov, chain->iov, nr * sizeof(*iov));
+	vhfs_set_iters(&slot->req, iov, chain);
+	return 0;
+}
+
+/*
+ * The chain's own iovecs belong to the ring.  The poller's round calls submit() right after take()
+ * and answers most requests there, so it lends them until submit() returns.  The few requests that
+ * live longer keep a copy.  A worker's take() has no submit() behind it, and copies at once.
+ */
+static int vhfs_take_iov(struct vhfs_slot *slot, const struct vserve_chain *chain, bool may_sleep)
+{
+	slot->lent = NULL;
+	if (may_sleep || chain->out + chain->in > ARRAY_SIZE(slot->inline_iov))
+		return vhfs_copy_iov(slot, chain, may_sleep);
+	slot->lent = chain->iov;
+	vhfs_set_iters(&slot->req, slot->lent, chain);
+	return 0;
+}
+
+static void vhfs_keep_iov(struct vhfs_slot *slot)
+{
+	struct vhfs_req *req = &slot->req;
+	const struct iovec *lent = slot->lent;
+
+	if (!lent)
+		return;
+	/* All of them, because a copy of known size takes less than a count does. */
+	memcpy(slot->inline_iov, lent, sizeof(slot->inline_iov));
+	req->src.__iov = slot->inline_iov + (req->src.__iov - lent);
+	req->dst.__iov = slot->inline_iov + (req->dst.__iov - lent);
+	slot->lent = NULL;
+}
+
 static void vhfs_let_go(struct vhfs_slot *slot, bool may_sleep)
 {
 	struct vhfs_req *req = &slot->req;
@@ -61,12 +91,12 @@ static void vhfs_let_go(struct vhfs_slot *slot, bool may_sleep)
 	req->direct.handle = NULL;
 	vhfs_node_put(req->node, may_sleep);
 	req->node = NULL;
-	/* Most requests have neither. */
-	if (req->buf || req->body)
-		vhfs_req_free(req);
-	if (slot->iov != slot->inline_iov)
-		kfree(slot->iov);
-	slot->iov = slot->inline_iov;
+	/* Most requests have none of these. */
+	if (!req->buf && !req->body && !slot->iov)
+		return;
+	vhfs_req_free(req);
+	kfree(slot->iov);
+	slot->iov = NULL;
 }
 
 /* INTERRUPT need not be answered, but can be. */
@@ -123,6 +153,19 @@ static int vhfs_write_reply(struct vhfs_req *req)
 	return oh.len;
 }
 
+/* Without @may_sleep, -EFAULT: the guest's memory is not there, and nothing was let go of. */
+static int vhfs_answer(struct vhfs_slot *slot, bool may_sleep)
+{
+	int len = vhfs_write_reply(&slot->req);
+
+	if (len < 0 && !may_sleep)
+		return -EFAULT;
+	slot->len = max(len, 0);
+	vhfs_let_go(slot, may_sleep);
+	slot->answered = true;
+	return 0;
+}
+
 /*
  * There is no memory for the chain's iovecs.  They are used while they last, which is until
  * take() returns, to tell the guest.  It would take a used length of 0 for success.
@@ -163,16 +206,16 @@ int vhfs_take(struct vserve_req *base, const struct vserve_chain *chain,
 	req->ring = base->vring;
 	req->may_sleep = may_sleep;
 	req->start_ns = base->taken_ns;
-	r = vhfs_copy_iov(slot, chain, may_sleep);
+	r = vhfs_take_iov(slot, chain, may_sleep);
 	if (r)
 		return may_sleep ? vhfs_refuse(slot, chain) : r;
-	vhfs_set_iters(req, slot->iov, chain);
 	r = vhfs_decode(req);
 	if (r == VHFS_PUNT || (r && !vhfs_can_answer(req))) {
 		vhfs_let_go(slot, may_sleep);
 		return r < 0 ? r : -EAGAIN;
 	}
 	if (r) {
+		vhfs_keep_iov(slot);
 		req->error = r;
 		vserve_req_finish(base, 0);
 		return 0;
@@ -210,13 +253,15 @@ static bool vhfs_hold_for_direct(struct vhfs_slot *slot)
  */
 void vhfs_submit(struct vserve_req *base)
 {
-	struct vhfs_req *req = &to_vhfs_slot(base)->req;
+	struct vhfs_slot *slot = to_vhfs_slot(base);
+	struct vhfs_req *req = &slot->req;
 	int r;
 
 	req->may_sleep = false;
 	r = vhfs_run(req);
 	if (r == VHFS_PUNT) {
-		req->threadless = vhfs_hold_for_direct(to_vhfs_slot(base));
+		vhfs_keep_iov(slot);
+		req->threadless = vhfs_hold_for_direct(slot);
 		if (vhfs_is_hot(req))
 			vserve_req_hot(base);
 		else
@@ -224,6 +269,9 @@ void vhfs_submit(struct vserve_req *base)
 		return;
 	}
 	req->error = r;
+	/* vhfs_finish() tries again, and then a worker, which brings the guest's memory in. */
+	if (vhfs_answer(slot, false))
+		vhfs_keep_iov(slot);
 	vserve_req_finish(base, 0);
 }
 
@@ -314,16 +362,9 @@ int vhfs_finish(struct vserve_req *base, bool may_sleep)
 {
 	struct vhfs_slot *slot = to_vhfs_slot(base);
 	struct vhfs_req *req = &slot->req;
-	int len;
 
-	if (!slot->answered) {
-		len = vhfs_write_reply(req);
-		if (len < 0 && !may_sleep)
-			return -EFAULT;
-		slot->len = max(len, 0);
-		vhfs_let_go(slot, may_sleep);
-		slot->answered = true;
-	}
+	if (!slot->answered && vhfs_answer(slot, may_sleep))
+		return -EFAULT;
 	to_vhfs_vring(base->vring)->held -= slot->held;
 	slot->held = 0;
 	trace_vhost_fs_done(base->vring, req, base->done_ns);
