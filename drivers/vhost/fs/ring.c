@@ -131,10 +131,37 @@ static bool vhfs_copy_out(const void *from, size_t len, struct iov_iter *to)
 	return true;
 }
 
+/*
+ * Linux has a buffer for the header, and one for the rest.  Returns false if the guest has others,
+ * or if its memory cannot be written in place.
+ */
+static bool vhfs_reply_in_place(const struct vhfs_req *req, const struct fuse_out_header *oh)
+{
+	const struct iovec *iov = req->dst.__iov;
+	size_t len = oh->error ? 0 : req->reply_len;
+
+	if (iov->iov_len != sizeof(*oh) || !vserve_is_words(iov->iov_base, sizeof(*oh)))
+		return false;
+	if (len && (iov[1].iov_len < len || !vserve_is_words(iov[1].iov_base, len)))
+		return false;
+	return vserve_put_words(iov->iov_base, oh, sizeof(*oh)) &&
+	       (!len || vserve_put_words(iov[1].iov_base, req->reply, len));
+}
+
+/* Returns false if the guest's memory is not there. */
+static noinline bool vhfs_copy_reply(const struct vhfs_req *req, const struct fuse_out_header *oh)
+{
+	struct iov_iter to = req->dst;
+
+	if (!vhfs_copy_out(oh, sizeof(*oh), &to))
+		return false;
+	return oh->error || (vhfs_copy_out(req->reply, req->reply_len, &to) &&
+			     vhfs_copy_out(req->body, req->body_len, &to));
+}
+
 /* Returns how many bytes the guest has, or -EFAULT. */
 static int vhfs_write_reply(struct vhfs_req *req)
 {
-	struct iov_iter to = req->dst;
 	struct fuse_out_header oh;
 
 	if (!vhfs_has_reply(req))
@@ -145,12 +172,9 @@ static int vhfs_write_reply(struct vhfs_req *req)
 		req->error = -EIO;
 		vhfs_fill_header(req, &oh);
 	}
-	if (!vhfs_copy_out(&oh, sizeof(oh), &to))
-		return -EFAULT;
-	if (!oh.error && (!vhfs_copy_out(req->reply, req->reply_len, &to) ||
-			  !vhfs_copy_out(req->body, req->body_len, &to)))
-		return -EFAULT;
-	return oh.len;
+	if (!req->body_len && vhfs_reply_in_place(req, &oh))
+		return oh.len;
+	return vhfs_copy_reply(req, &oh) ? oh.len : -EFAULT;
 }
 
 /* Without @may_sleep, -EFAULT: the guest's memory is not there, and nothing was let go of. */
