@@ -13,6 +13,7 @@
 
 #include <linux/align.h>
 #include <linux/fault-inject-usercopy.h>
+#include <linux/instrumented.h>
 #include <linux/types.h>
 #include <linux/uaccess.h>
 #include <linux/uio.h>
@@ -152,6 +153,22 @@ fault:
 }
 
 /**
+ * vserve_put_bytes - copy bytes of a page to the owner's memory
+ * @to: in one buffer
+ * @from: in one page of the page cache, which hardened usercopy need not look up
+ * @len: how many there are
+ *
+ * Return: false if one of them cannot be written; some may be written then.
+ */
+static inline bool vserve_put_bytes(void __user *to, const void *from, size_t len)
+{
+	if (should_fail_usercopy() || !access_ok(to, len))
+		return false;
+	instrument_copy_to_user(to, from, len);
+	return !raw_copy_to_user(to, from, len);
+}
+
+/**
  * vserve_put_words - copy words to the owner's memory
  * @to: vserve_is_words() is true for it and @len
  * @from: aligned
@@ -170,11 +187,13 @@ static __always_inline bool vserve_put_words(void __user *to, const void *from, 
 		at = masked_user_access_begin(at);
 	else if (!user_write_access_begin(at, len))
 		return false;
-	for (; len > sizeof(*word); len -= 2 * sizeof(*word), word += 2, at += 2) {
+	for (; len >= 4 * sizeof(*word); len -= 4 * sizeof(*word), word += 4, at += 4) {
 		unsafe_put_user(word[0], at, fault);
 		unsafe_put_user(word[1], at + 1, fault);
+		unsafe_put_user(word[2], at + 2, fault);
+		unsafe_put_user(word[3], at + 3, fault);
 	}
-	if (len)
+	for (; len; len -= sizeof(*word), word++, at++)
 		unsafe_put_user(*word, at, fault);
 	user_write_access_end();
 	return true;

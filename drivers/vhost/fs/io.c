@@ -77,6 +77,23 @@ static bool vhfs_may_read_in_round(const struct file *file, size_t len)
 	return !FMODE_FSNOTIFY_PERM(file->f_mode) && !vhfs_atime_waits(file);
 }
 
+/* Most READs have one buffer for the data. */
+static bool vhfs_copy_bytes(struct page *page, size_t offset, size_t len, struct iov_iter *iter)
+{
+	void __user *at = vserve_buffer_of(iter, len);
+	void *from;
+	bool done;
+
+	if (!at)
+		return copy_page_to_iter(page, offset, len, iter) == len;
+	from = kmap_local_page(page);
+	done = vserve_put_bytes(at, from + offset, len);
+	kunmap_local(from);
+	if (done)
+		vserve_words_done(iter, len);
+	return done;
+}
+
 /* Of a page of tmpfs.  Returns 0 at the end of the file, and -EAGAIN where tmpfs might sleep. */
 static ssize_t vhfs_copy_page(const struct inode *inode, struct folio *folio, loff_t pos,
 			      struct iov_iter *iter)
@@ -96,7 +113,7 @@ static ssize_t vhfs_copy_page(const struct inode *inode, struct folio *folio, lo
 		flush_dcache_page(page);
 	if (!offset)
 		folio_mark_accessed(folio);
-	return copy_page_to_iter(page, offset, len, iter) == len ? len : -EAGAIN;
+	return vhfs_copy_bytes(page, offset, len, iter) ? len : -EAGAIN;
 }
 
 static ssize_t vhfs_copy_cached(const struct inode *inode, loff_t pos, struct iov_iter *iter)
@@ -139,14 +156,12 @@ static ssize_t vhfs_read_shmem(struct file *file, loff_t pos, struct iov_iter *i
 	return done;
 }
 
-/* Returns -EAGAIN, or another error, if the poller's round cannot read what is asked for. */
-static ssize_t vhfs_read_cached(struct file *file, const struct fuse_read_in *arg,
-				struct iov_iter *iter)
+/* Apart, so that READs of tmpfs need no kiocb, which the compiler zeroes. */
+static noinline ssize_t vhfs_read_nowait(struct file *file, const struct fuse_read_in *arg,
+					 struct iov_iter *iter)
 {
 	struct kiocb iocb;
 
-	if (shmem_mapping(file->f_mapping))
-		return vhfs_read_shmem(file, arg->offset, iter);
 	/* A direct read waits for the disk. */
 	if (arg->flags & O_DIRECT || !(file->f_mode & FMODE_NOWAIT))
 		return -EAGAIN;
@@ -154,6 +169,15 @@ static ssize_t vhfs_read_cached(struct file *file, const struct fuse_read_in *ar
 	iocb.ki_flags |= IOCB_NOWAIT | IOCB_NOIO;
 	iocb.ki_pos = arg->offset;
 	return vfs_iocb_iter_read(file, &iocb, iter);
+}
+
+/* Returns -EAGAIN, or another error, if the poller's round cannot read what is asked for. */
+static ssize_t vhfs_read_cached(struct file *file, const struct fuse_read_in *arg,
+				struct iov_iter *iter)
+{
+	if (shmem_mapping(file->f_mapping))
+		return vhfs_read_shmem(file, arg->offset, iter);
+	return vhfs_read_nowait(file, arg, iter);
 }
 
 static int vhfs_read_in_round(struct vhfs_req *req, struct file *file, struct iov_iter *iter)
@@ -281,8 +305,8 @@ static bool vhfs_is_not_for_poller(const struct vhfs_req *req, const struct kioc
 	       (!(iocb->ki_flags & IOCB_DIRECT) || !vhfs_direct_needs_no_thread(req));
 }
 
-static int vhfs_read_slow(struct vhfs_req *req, struct vhfs_handle *handle,
-			  struct iov_iter *iter)
+static noinline int vhfs_read_slow(struct vhfs_req *req, struct vhfs_handle *handle,
+				   struct iov_iter *iter)
 {
 	const struct fuse_read_in *arg = vhfs_args(req, struct fuse_read_in);
 	struct file *file = handle->file;
