@@ -47,15 +47,16 @@ static int vhfs_fetch_any(struct vhfs_req *req, void *to, size_t len)
 	return req->may_sleep ? -EFAULT : VHFS_PUNT;
 }
 
-static int vhfs_fetch(struct vhfs_req *req, void *to, size_t len)
+static noinline int vhfs_fetch_slow(struct vhfs_req *req, void *to, size_t len)
 {
 	if (iov_iter_count(&req->src) < len)
 		return -EINVAL;
-	if (!len)
-		return 0;
-	if (vhfs_fetch_words(req, to, len))
-		return 0;
 	return vhfs_fetch_any(req, to, len);
+}
+
+static __always_inline int vhfs_fetch(struct vhfs_req *req, void *to, size_t len)
+{
+	return !len || vhfs_fetch_words(req, to, len) ? 0 : vhfs_fetch_slow(req, to, len);
 }
 
 static int vhfs_get_header(struct vhfs_req *req)
@@ -64,11 +65,9 @@ static int vhfs_get_header(struct vhfs_req *req)
 	int r;
 
 	/* Of known size, so the compiler unrolls the copy. */
-	if (!vhfs_fetch_words(req, &req->in, sizeof(req->in))) {
-		r = vhfs_fetch(req, &req->in, sizeof(req->in));
-		if (r)
-			return r;
-	}
+	r = vhfs_fetch(req, &req->in, sizeof(req->in));
+	if (r)
+		return r;
 	req->known = true;
 	if (req->in.len < sizeof(req->in) || req->in.len > given)
 		return -EINVAL;
@@ -186,7 +185,7 @@ static int vhfs_fetch_rest(struct vhfs_req *req, char *to, size_t len)
 	return vhfs_fetch_any(req, to, len);
 }
 
-static int vhfs_get_rest(struct vhfs_req *req, size_t rest)
+static noinline int vhfs_get_rest(struct vhfs_req *req, size_t rest)
 {
 	char *to;
 	int r;
@@ -240,7 +239,7 @@ static int vhfs_split_ext(struct vhfs_req *req, const void *ext, size_t len)
 	return 0;
 }
 
-static int vhfs_get_ext(struct vhfs_req *req, size_t len)
+static noinline int vhfs_get_ext(struct vhfs_req *req, size_t len)
 {
 	void *ext;
 	int r;
