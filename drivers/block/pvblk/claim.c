@@ -98,8 +98,8 @@ static int pvblk_attach(struct device_driver *drv, struct device *d)
 
 /*
  * The bus probes devices whose driver_override names this driver while the driver is registered.
- * The notifier is registered later, because only a registered driver knows its bus, so nobody has
- * reset a device whose probe failed then.  It is probed again, with the notifier.
+ * This driver registers the notifier later, because only a registered driver knows its bus.  So it
+ * probes a device again whose probe failed then, and the notifier resets the device after that.
  */
 static int pvblk_probe_again(struct device *d, void *unused)
 {

@@ -529,7 +529,7 @@ void vblk_pins_settle(struct vblk_dev *dev)
 
 /**
  * vblk_pins_init - a device has no pins at first
- * @dev: nobody else knows it
+ * @dev: no other task knows it yet
  */
 void vblk_pins_init(struct vblk_dev *dev)
 {
