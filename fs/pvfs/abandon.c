@@ -255,7 +255,7 @@ static bool pvfs_withdraw(struct pvfs_dev *dev, struct fuse_req *req)
 	return true;
 }
 
-/* Returns true if this task waited in vain, or the server has not replied since a task did. */
+/* An earlier wait has shown the caller that the server is silent, and it still is. */
 static bool pvfs_has_waited(struct pvfs_dev *dev)
 {
 	u64 replies = READ_ONCE(dev->exit_replies);

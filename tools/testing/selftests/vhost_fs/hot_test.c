@@ -482,7 +482,7 @@ static void a_round_copies_so_much_and_no_more(void)
 	fs_close(&f);
 }
 
-/* Its event is allocated, which may sleep. */
+/* The reader allocates an event for the watcher, and may sleep. */
 static void a_read_that_is_watched_is_left_to_workers(void)
 {
 	struct vhost_serve_stats before;
