@@ -10,8 +10,6 @@ from pvlab import accel, emulator, turns
 
 from .runner import OUT_OF_TIME, TOP, environment, execute, say, start, stop
 
-# The limit of the step that counts instructions: a boot of a host VM, and a few windows.
-INSNS_SECS = 600
 # The debug kernel's build says so when it stopped for the time.
 GAVE_UP = 75
 # The selftests print failures, with reasons, and excuses in their last lines.
@@ -149,10 +147,10 @@ def instructions(runner):
     They are counted in a host VM of its own, and only if the last lane can wait for that.
     """
     name = "stock: instructions"
-    if runner.deadline and runner.seconds_left() < turns.LAST_LANE_SECONDS + INSNS_SECS:
+    if runner.deadline and runner.seconds_left() < turns.LAST_LANE_SECONDS + turns.INSNS_SECONDS:
         runner.skip(name, "the debug lane needs the time")
         return
-    runner.step(name, ["tools/lab/bench/insns", "--check"], INSNS_SECS)
+    runner.step(name, ["tools/lab/bench/insns", "--check"], turns.INSNS_SECONDS)
 
 
 def full_of_the_day(runner):

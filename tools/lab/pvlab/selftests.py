@@ -158,17 +158,13 @@ def chosen(lane, names):
     return result
 
 
-def placed(lane, programs_):
+def placed(programs_):
     """PROGRAMS in the order in which they run, with those first that need no host VM.
 
     Both at once would share the CPUs, so the host VM boots only after them.
     """
     direct = any(p.here for p in programs_) and here.possible()
-    changes = {"here": direct}
-    if direct and lane == "stock":
-        # They take as long here as those of the host VM that have no turns.
-        changes["long"] = False
-    programs_ = [replace(p, **changes) if p.here else p for p in programs_]
+    programs_ = [replace(p, here=direct) if p.here else p for p in programs_]
     return sorted(programs_, key=lambda p: not p.here)
 
 
@@ -261,7 +257,7 @@ class Run:
     def __init__(self, lane, names):
         self.lane = lane
         self.vm = f"check-{lane}"
-        self.queue = placed(lane, chosen(lane, names))
+        self.queue = placed(chosen(lane, names))
         self.turns = []  # the programs that come last, beginning with those of the day
         if not names:
             for place in (False, True):
@@ -630,22 +626,20 @@ class Run:
         if not self.deadline:
             return math.inf
         left = self.deadline - time.time() - CLOSING_SECONDS
-        return left if self.lane == "debug" else left - turns.LAST_LANE_SECONDS
-
-    def most_turns(self, programs_):
-        """With a deadline the last lane runs as many as there is time for."""
-        return len(programs_) if self.deadline and self.lane == "debug" else turns.PER_DAY
+        if self.lane == "debug":
+            return left
+        return left - turns.LAST_LANE_SECONDS - turns.counts_insns() * turns.INSNS_SECONDS
 
     def take_turns(self, programs_, seconds):
         """(those of PROGRAMS that run in so many SECONDS, the others)."""
-        most = self.most_turns(programs_)
-        for i, program in enumerate(programs_[:most]):
+        taken, later = [], []
+        for program in programs_:
             guess = program.timeout / (HERE_TAKES if program.here else HOST_VM_TAKES)
-            seconds -= turns.expected(self.lane, program.timed_as, guess)
-            if seconds < 0:
-                most = i
-                break
-        return programs_[:most], programs_[most:]
+            takes = turns.expected(self.lane, program.timed_as, guess)
+            fits = takes <= seconds and (self.deadline or len(taken) < turns.PER_DAY)
+            seconds -= takes if fits else 0
+            (taken if fits else later).append(program)
+        return taken, later
 
     def each(self):
         self.run_queue()
@@ -669,12 +663,14 @@ class Run:
 
     def run_turns_here(self, programs_):
         """One by one, because only the clock knows what the one before has left."""
-        left = programs_[: self.most_turns(programs_)]
-        later = programs_[len(left) :]
-        while left and not self.queue and self.take_turns(left[:1], self.time_for_turns())[0]:
-            self.queue = [left.pop(0)]
+        programs_, later = programs_.copy(), []
+        if not self.deadline:
+            programs_, later = self.take_turns(programs_, math.inf)
+        while programs_ and not self.queue:
+            self.queue, left = self.take_turns(programs_[:1], self.time_for_turns())
+            programs_, later = programs_[1:], later + left
             self.run_queue()
-        self.tally.later(p.name for p in (*left, *later))
+        self.tally.later(p.name for p in (*programs_, *later))
 
     def run_queue(self):
         lost = 0

@@ -2,13 +2,13 @@
 """In which order programs run, and which have their turn by date.
 
 A program that takes long in a lane (`long_in_debug=`, `long_in_stock=` in a
-directory's `settings`) has its turn by date: PER_DAY of them run a day, last in their
-lane, if there is time before LAB_DEADLINE.  With a deadline the debug lane, which is the
-last, runs as many as there is time for, and the stock lane leaves it LAST_LANE_SECONDS.  Those
-that run without the host VM (here.py) run each day in the stock lane.  In the debug lane they
-have turns of their own after the others, which leave them half of the time.  The programs
-that do not run are named as left to another day.  The stock lane's have turns in `.ci/run` only, which sets LAB_DAY: `make check` by
-hand runs them all.
+directory's `settings`) has its turn by date, after the programs that run each day.  With
+LAB_DEADLINE a lane runs as many of them as there is time for, beginning with those of the
+day, and the stock lane leaves the debug lane, which is the last, its time.  Without it
+PER_DAY of them run.  Those that run without the host VM (here.py) have turns of their own
+after the others, which leave them half of the time.  What does not run is named as left to
+another day.  The stock lane's have turns in `.ci/run` only, which sets LAB_DAY: `make
+check` by hand runs them all.
 
 A long form (FULL=1) is left to `.ci/run`, which runs one a day, if there is time.
 """
@@ -31,9 +31,11 @@ ORDER = (
     "lab",
 )
 PER_DAY = 3
-# For the core of the debug lane, whose programs fail if there is no time for them: the other
-# lane takes no turn that would want some of it.
-LAST_LANE_SECONDS = 2100
+# For the debug lane, whose daily programs fail if there is no time for them, and for some
+# of its turns.
+LAST_LANE_SECONDS = 2400
+# A boot of a host VM, and a few windows in which instructions are counted.
+INSNS_SECONDS = 600
 WHY = "it takes minutes in the debug lane: it has its turn by date there, or with LAB_TURN=1"
 LATER = "its turn in this lane is by date, and not today"
 DURATIONS = paths.CACHE / "durations.json"
@@ -48,6 +50,11 @@ def has_come():
 def rotate(lane):
     """Whether LANE leaves long programs to other days."""
     return lane == "debug" or bool(os.environ.get("LAB_DAY"))
+
+
+def counts_insns():
+    """Whether the stock lane, where there is a deadline, keeps time to count instructions."""
+    return today() % 2 == 1
 
 
 def by_worth(directories):

@@ -142,7 +142,7 @@ class Lanes(Quiet):
         self.assertEqual(self.steps_of("stock", ["vhost_blk"])[0], whole[:2])
 
     def test_instructions_leave_the_last_lane_its_time(self):
-        enough = turns.LAST_LANE_SECONDS + lanes.INSNS_SECS
+        enough = turns.LAST_LANE_SECONDS + turns.INSNS_SECONDS
         for more, counted in ((60, True), (-60, False)):
             steps, r = self.steps_of("stock", [], time.time() + enough + more)
             self.assertEqual("stock: instructions" in steps, counted)

@@ -156,20 +156,18 @@ class Guests(unittest.TestCase):
 class Placed(unittest.TestCase):
     """Where the programs of a lane run."""
 
-    def placed(self, possible, lane="stock"):
+    def placed(self, possible):
         programs = [
             selftests.Program(Path("a"), Path("vm"), 1),
             selftests.Program(Path("b"), Path("guests"), 1, long=True, here=True),
         ]
         with mock.patch.object(here, "possible", return_value=possible):
-            return [(p.path.name, p.here, p.long, p.env) for p in selftests.placed(lane, programs)]
+            return [(p.path.name, p.here, p.long, p.env) for p in selftests.placed(programs)]
 
     def test_those_here_come_first(self):
         env = {"LAB_TURN": "1"}
         vm = ("vm", False, False, {})
-        self.assertEqual(self.placed(True), [("guests", True, False, env), vm])
-        # In the slow lane they have turns.
-        self.assertEqual(self.placed(True, "debug"), [("guests", True, True, env), vm])
+        self.assertEqual(self.placed(True), [("guests", True, True, env), vm])
 
     def test_where_none_can_run_here_all_are_the_host_vms(self):
         self.assertEqual(

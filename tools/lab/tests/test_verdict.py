@@ -467,16 +467,26 @@ class Runs(Kept):
             self.assertEqual(program.env, {"FULL": "1"})
 
     def test_with_a_deadline_so_many_as_there_is_time_for(self):
-        def at(seconds):
+        def at(seconds, day=0):
             others = selftests.CLOSING_SECONDS + turns.LAST_LANE_SECONDS
             deadline = str(time.time() + others + seconds)
             turns.DURATIONS.unlink(missing_ok=True)
-            return self.turns(0, LAB_DEADLINE=deadline)[0]
+            return self.turns(day, LAB_DEADLINE=deadline)[0]
 
         self.assertEqual(at(50), ["b"])
         self.assertEqual(at(150), ["b", "l0"])
-        # There is time for all, but two is what a day has.
-        self.assertEqual(at(850), ["b", "l0", "l1"])
+        self.assertEqual(at(350), ["b", "l0", "l1", "l2"])
+        # On every second day instructions are counted.
+        self.assertEqual(at(350, 1), ["b"])
+        self.assertEqual(at(turns.INSNS_SECONDS + 150, 1), ["b", "l2"])
+
+    def test_one_that_does_not_fit_leaves_its_time_to_others(self):
+        turns.DURATIONS.unlink(missing_ok=True)
+        turns.remember("stock", "z: l0", 1000)
+        run = object.__new__(selftests.Run)
+        run.lane, run.deadline = "stock", 1
+        long = [replace(self.program(f"l{n}", "z"), long=True, timeout=200) for n in range(3)]
+        self.assertEqual(run.take_turns(long, 250), (long[1:], long[:1]))
 
     def test_the_last_lane_takes_all_the_time(self):
         def at(day, seconds):
@@ -507,8 +517,8 @@ class Runs(Kept):
         ran, run = at(40)
         self.assertEqual(ran, [])
         self.assertIn(f"selftests: z: h1 # SKIP {turns.LATER}", run.said)
-        # In the stock lane they have no turns.
-        self.assertEqual(at(0, "stock")[0], ["h0", "h1"])
+        self.assertEqual(at(0, "stock")[0], [])
+        self.assertEqual(at(turns.LAST_LANE_SECONDS + 60, "stock")[0], ["h0", "h1"])
 
     def test_lost_closing_checks_are_done_by_another_run(self):
         deaf = {"text": case("c", comments(LATE)), "deaf": [1]}
