@@ -50,6 +50,8 @@ CLOSING_SECONDS = 300
 # A program that began before the deadline may run on for so long after it.
 GRACE_SECONDS = 240
 FULL_TAKES = 3
+# So many loops fit into a program's limit of time.
+LOOPS_IN_LIMIT = 20
 # The part of its limit that a program may need, where it is not known how long it took.
 HOST_VM_TAKES, HERE_TAKES = 2, 4
 # The host VM's own, for PVIO_TEST_NVME.
@@ -107,6 +109,8 @@ def _setting(directory, name, otherwise=""):
 
 def _timeout(directory):
     limit = float(_setting(directory, "timeout", TIMEOUT))
+    if os.environ.get("LAB_LOOPS"):
+        return limit * max(1, int(os.environ["LAB_LOOPS"]) / LOOPS_IN_LIMIT)
     return limit * FULL_TAKES if os.environ.get("FULL") else limit
 
 

@@ -47,6 +47,12 @@ def has_come():
     return lane != "debug" or bool(os.environ.get("FULL") or os.environ.get("LAB_TURN"))
 
 
+def loops(few, full=None):
+    """How often a test does a thing: LAB_LOOPS, or FULL times with FULL=1, or FEW times."""
+    long = full if full and os.environ.get("FULL") else few
+    return int(os.environ.get("LAB_LOOPS") or long)
+
+
 def rotate(lane):
     """Whether LANE leaves long programs to other days."""
     return lane == "debug" or bool(os.environ.get("LAB_DAY"))

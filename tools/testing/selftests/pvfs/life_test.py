@@ -3,12 +3,11 @@
 """Ends: signals, unmounting, a server that stands still or dies, a device that is pulled out."""
 
 import hashlib
-import os
 import signal
 from pathlib import Path
 
-from pvfs import FIO, PATIENCE, TAG, PvfsCase, Virtiofsd, wait_for
-from pvlab import image, ktap
+from pvfs import FIO, PATIENCE, TAG, PvfsCase, wait_for
+from pvlab import image, ktap, turns
 from server import (
     BATCH_FORGET,
     DATA,
@@ -25,10 +24,11 @@ from server import (
     SETATTR,
     STATFS,
 )
+from underload import UnderLoad
 
 # Seconds that a server may be silent.
 LIMIT = 5
-LOOPS = 5 if not os.environ.get("FULL") else 50
+LOOPS = turns.loops(5, 50)
 
 
 class Signals(PvfsCase):
@@ -440,33 +440,10 @@ class Mounts(PvfsCase):
             self.mount()
 
 
-class Ends(PvfsCase):
+class Ends(UnderLoad, PvfsCase):
     """Each test has a guest of its own, because each is the end of its device."""
 
     vcpus = 2
-    qemu_args = ("-device", "pcie-root-port,id=rp0,chassis=1,slot=1")
-    load = (
-        f"{FIO} --filename=/mnt/load --size=2M --rw=randrw --bs=16k --time_based --runtime=600 "
-        "--ioengine=libaio --direct=1 --iodepth=8"
-    )
-
-    def bind(self):
-        """The first device has the driver again."""
-        self.sh(
-            "echo $(cd /sys/bus/virtio/devices; grep -l 0x001a */device | head -n 1 | cut -d/ -f1) "
-            ">/sys/bus/virtio/drivers/pvfs/bind"
-        )
-
-    def under_load(self):
-        self.start(self.load)
-        before = self.counters()["requests"]
-        wait_for(lambda: self.counters()["requests"] > before + 50, "there is load")
-
-    def over(self):
-        """What was under way met an error, and the mount can be left behind."""
-        self.assertNotEqual(self.ended(), 0)
-        self.assertNotEqual(self.status("ls /mnt"), 0)
-        self.sh("umount /mnt")
 
     def test_1_unbound_under_load(self):
         self.under_load()
@@ -484,39 +461,9 @@ class Ends(PvfsCase):
         server = self.plug("hot")
         self.addCleanup(server.stop)
         self.under_load()
-        self.guest.qmp("device_del", id="hot")
+        self.unplug("hot")
         self.over()
         self.sh("while [ -e /sys/bus/virtio/drivers/pvfs/virtio*/pvfs ]; do sleep 0.1; done")
-
-    def plug(self, tag):
-        """Another device, below the port, mounted at /mnt."""
-        directory = self.directory / tag
-        directory.mkdir()
-        server = Virtiofsd(directory, self.share)
-        self.guest.qmp(
-            "chardev-add",
-            id=f"{tag}c",
-            backend={
-                "type": "socket",
-                "data": {
-                    "addr": {"type": "unix", "data": {"path": str(server.socket)}},
-                    "server": False,
-                },
-            },
-        )
-        self.guest.qmp(
-            "device_add",
-            **{
-                "driver": "vhost-user-fs-pci",
-                "id": "hot",
-                "bus": "rp0",
-                "chardev": f"{tag}c",
-                "tag": tag,
-                "queue-size": 1024,
-            },
-        )
-        self.sh(f"until mount.pvfs {tag} /mnt 2>/tmp/said; do sleep 0.5; done")
-        return server
 
     def test_4_server_dies_under_load(self):
         """Nothing is answered any more, until the device is unbound."""

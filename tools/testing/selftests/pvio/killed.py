@@ -8,16 +8,15 @@ request hangs the guest's fio or fails its verification; one answered twice make
 guest's virtio driver complain, which the lab takes for a failure.
 """
 
-import os
 import threading
 import time
 
 from pviotest import PvioTest
-from pvlab import ktap
+from pvlab import ktap, turns
 from pvlab.guest import Disk, Guest
 from pvlab.pvio import wait_for
 
-KILLS = 20 if os.environ.get("FULL") else 5
+KILLS = turns.loops(5, 20)
 FIO = (
     "fio --name=k --filename=/dev/vda --size=48M --rw=randrw --bsrange=4k-64k --ioengine=libaio "
     "--direct=1 --iodepth=32 --verify=crc32c --verify_fatal=1 --verify_backlog=64 "

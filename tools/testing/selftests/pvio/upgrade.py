@@ -14,11 +14,11 @@ import signal
 from pathlib import Path
 
 from pviotest import PvioTest
-from pvlab import ktap, modules
+from pvlab import ktap, modules, turns
 from pvlab.guest import Guest, Share
 from pvlab.pvio import PVIO, run, wait_for
 
-TIMES = 20 if os.environ.get("FULL") else 5
+TIMES = turns.loops(5, 20)
 FIO = (
     "fio --name=u --filename=/mnt/fio --size=2M --rw=randwrite --bsrange=4k-128k --ioengine=libaio "
     "--iodepth=8 --direct=1 --verify=crc32c --verify_fatal=1 --do_verify=1"

@@ -21,8 +21,6 @@
 #include "hot.h"
 #include "module.h"
 
-#define LOOPS	50
-
 /* A file that the guest has open and has removed, and one that it has locked. */
 struct session {
 	struct fs f;
@@ -119,10 +117,10 @@ static void the_same_process_goes_on_many_times(void)
 {
 	struct session s = {};
 	u16 base[FS_QUEUES];
-	unsigned int i;
+	unsigned int i, times = ktap_env("LAB_LOOPS", 50);
 
 	begin(&s);
-	for (i = 0; i < LOOPS; i++) {
+	for (i = 0; i < times; i++) {
 		fs_hand_over(&s.f, base);
 		fs_take_over(&s.f, base);
 		goes_on(&s);

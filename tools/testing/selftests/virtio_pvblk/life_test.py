@@ -3,15 +3,14 @@
 """Devices that come, go, grow, stop answering, all under I/O."""
 
 import hashlib
-import os
 import threading
 import time
 
 from pvblk import DRIVER, Disk, GuestCase
-from pvlab import ktap
+from pvlab import ktap, turns
 
 MIB = 1 << 20
-LOOPS = 20 if os.environ.get("FULL") else 2
+LOOPS = turns.loops(2, 20)
 # Without a backlog fio would read only after the time that it is to run.
 WRITE_AND_READ = "--rw=randwrite --verify=crc32c --verify_async=0 --verify_backlog=64"
 POLL_QUEUES = "/sys/module/virtio_pvblk/parameters/poll_queues"
