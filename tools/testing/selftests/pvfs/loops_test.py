@@ -35,7 +35,8 @@ class Loops(Again, PvfsCase):
     overlay = image.overlay(**{"umount-now": "umount"})
 
     def kill(self):
-        self.sh("killall -9 fio")
+        # Its child has the file open, too, and may end after it.
+        self.sh("killall -9 fio; while pidof fio >/dev/null; do sleep 0.05; done")
         self.assertNotEqual(self.ended(), 0)
 
     def test_killed(self):
