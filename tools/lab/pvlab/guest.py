@@ -32,6 +32,7 @@ RUN = Path("/run/pvlab")
 # hostinit.sh mounts it.
 HUGE = RUN / "huge"
 PORTS = 3
+QEMU = "qemu-system-x86_64"
 # Waits for the QEMU of a guest that outlives who started it.
 KEEPER = '"$@" & echo $! >"$0/pid"; wait $!; echo $? >"$0/status"'
 TAIL = "--- last lines of guest"
@@ -75,12 +76,24 @@ def emulator_here():
     return os.environ.get("LAB_EMULATOR", "")
 
 
+def _qemu():
+    """The program that runs a guest: Debian's, or LAB_GUEST_QEMU."""
+    path = os.environ.get("LAB_GUEST_QEMU")
+    if not path:
+        return QEMU
+    # In a host VM the machine's files are read there (hostinit.sh).
+    seen = next((p for p in (Path("/run/root" + path), Path(path)) if p.exists()), None)
+    if not seen:
+        raise LabError(f"LAB_GUEST_QEMU={path} is not there: give QEMU's whole path")
+    return str(seen)
+
+
 def _machine():
     """QEMU, how it runs a guest, and the CPU that the guest has."""
     if emulator_here():
         return emulator_here(), "tcg,thread=multi", "max"
     # The state sizes of xsave are emulated wrongly at times, and the guest WARNs.
-    return "qemu-system-x86_64", "kvm", "host,-xsave" if emulated() else "host"
+    return _qemu(), "kvm", "host,-xsave" if emulated() else "host"
 
 
 def keep_interrupts_single():

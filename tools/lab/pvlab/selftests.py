@@ -483,7 +483,7 @@ class Run:
         if self.host.guests_only:
             return
         self.host.run(
-            "for p in $(pgrep -f '^qemu-system-x86_64 -name lab-'); do kill -9 $p; done; rm -rf /run/pvlab/guests",
+            "for p in $(pgrep -f '^[^ ]*qemu-system-[^ ]* -name lab-'); do kill -9 $p; done; rm -rf /run/pvlab/guests",
             timeout=60,
         )
 

@@ -152,6 +152,13 @@ class Guests(unittest.TestCase):
         self.assertIn("-accel kvm -cpu host", words)
         self.assertIn("aio=io_uring", words)
 
+    def test_another_qemu(self):
+        with mock.patch.object(guest.Guest, "_kernel_words", return_value=[]):
+            words = self.command(LAB_EMULATOR="", LAB_GUEST_QEMU="/bin/true")
+            with self.assertRaisesRegex(guest.LabError, "LAB_GUEST_QEMU=/nowhere is not there"):
+                self.command(LAB_EMULATOR="", LAB_GUEST_QEMU="/nowhere")
+        self.assertTrue(words.startswith("/bin/true "))
+
 
 class Placed(unittest.TestCase):
     """Where the programs of a lane run."""
