@@ -149,14 +149,24 @@ static void pvfs_stop(struct pvfs_dev *dev)
 	fuse_abort_conn(dev->fc);
 }
 
+static void pvfs_del_vqs(struct pvfs_dev *dev)
+{
+	unsigned int i;
+
+	/* A bus driver need not do this for an interrupt that queues share. */
+	for (i = 0; i < dev->nr_queues; i++)
+		virtqueue_set_affinity(dev->queues[i].poll.vq, NULL);
+	dev->vdev->config->del_vqs(dev->vdev);
+	dev->up = false;
+}
+
 static void pvfs_down(struct pvfs_dev *dev)
 {
 	pvfs_stop(dev);
 	if (dev->up)
-		dev->vdev->config->del_vqs(dev->vdev);
+		pvfs_del_vqs(dev);
 	else	/* It failed to come back from a suspend. */
 		pvfs_reset(dev->vdev);
-	dev->up = false;
 }
 
 static void pvfs_fail_work(struct work_struct *work)
@@ -175,7 +185,6 @@ static void pvfs_fail_work(struct work_struct *work)
 
 static int pvfs_find_vqs(struct pvfs_dev *dev)
 {
-	struct irq_affinity desc = { .pre_vectors = 1 };
 	unsigned int i, n = dev->nr_queues + 1;
 	struct virtqueue_info *info;
 	struct virtqueue **vqs;
@@ -191,7 +200,8 @@ static int pvfs_find_vqs(struct pvfs_dev *dev)
 		info[i].name = dev->queues[i - 1].name;
 		info[i].callback = pvfs_queue_callback;
 	}
-	err = virtio_find_vqs(dev->vdev, n, vqs, info, &desc);
+	/* pvfs_map_cpus() says why the core does not spread the interrupts. */
+	err = virtio_find_vqs(dev->vdev, n, vqs, info, NULL);
 	if (err)
 		goto out;
 	dev->hiprio.vq = vqs[PVFS_HIPRIO];
@@ -204,22 +214,33 @@ out:
 	return err;
 }
 
-/* A queue serves the CPUs that its interrupt goes to, if these are known. */
+/*
+ * Gives each CPU a queue, and has each queue interrupt one of its CPUs.
+ *
+ * The core could spread the interrupts over the CPUs (struct irq_affinity).  It would then shut
+ * the interrupt of a queue down when the last of the queue's CPUs goes offline, as block drivers
+ * want, which have drained the queue before.  Here a request may be in flight for hours, if it
+ * waits for a lock.  So its interrupt must move to another CPU, and those that a driver steers by
+ * itself do.
+ */
 static void pvfs_map_cpus(struct pvfs_dev *dev)
 {
-	struct virtio_device *vdev = dev->vdev;
-	const struct cpumask *mask;
 	unsigned int i, cpu;
+	cpumask_var_t mask;
 
 	for_each_possible_cpu(cpu)
 		dev->map[cpu] = cpu % dev->nr_queues;
-	for (i = 0; vdev->config->get_vq_affinity && i < dev->nr_queues; i++) {
-		mask = vdev->config->get_vq_affinity(vdev, i + 1);
-		if (!mask)
-			return;
-		for_each_cpu(cpu, mask)
-			dev->map[cpu] = i;
+	/* Without a mask any CPU may be interrupted, which is slower only. */
+	if (dev->nr_queues == 1 || !alloc_cpumask_var(&mask, GFP_KERNEL))
+		return;
+	for (i = 0; i < dev->nr_queues; i++) {
+		cpumask_clear(mask);
+		for_each_possible_cpu(cpu)
+			if (dev->map[cpu] == i)
+				cpumask_set_cpu(cpu, mask);
+		virtqueue_set_affinity(dev->queues[i].poll.vq, mask);
 	}
+	free_cpumask_var(mask);
 }
 
 /* Rings may differ in size, but a request may go into any of them. */
@@ -257,8 +278,7 @@ static int pvfs_up(struct pvfs_dev *dev)
 	err = pvfs_size_rings(dev);
 	if (err) {
 		pvfs_reset(dev->vdev);
-		dev->vdev->config->del_vqs(dev->vdev);
-		dev->up = false;
+		pvfs_del_vqs(dev);
 		return err;
 	}
 	virtio_device_ready(dev->vdev);
