@@ -489,15 +489,11 @@ void pvfs_end_list(struct list_head *done)
 static void pvfs_end_late(struct pvfs_queue *q, struct list_head *late)
 {
 	struct pvfs_slot *slot, *next;
-	unsigned int noio;
 
 	if (likely(list_empty(late)))
 		return;
-	/* Reclaim may wait for replies that this work has to take. */
-	noio = memalloc_noio_save();
 	list_for_each_entry(slot, late, node)
 		pvfs_abandoned_end(q->dev, slot);
-	memalloc_noio_restore(noio);
 	spin_lock_bh(&q->poll.lock);
 	list_for_each_entry_safe(slot, next, late, node)
 		pvfs_slot_free(q, slot);
@@ -513,6 +509,7 @@ static void pvfs_end_late(struct pvfs_queue *q, struct list_head *late)
 static void pvfs_queue_work(struct work_struct *work)
 {
 	struct pvfs_queue *q = container_of(work, struct pvfs_queue, work);
+	unsigned int noio;
 	LIST_HEAD(done);
 	LIST_HEAD(late);
 
@@ -526,20 +523,29 @@ static void pvfs_queue_work(struct work_struct *work)
 	list_splice_tail_init(&q->ended, &done);
 	list_splice_tail_init(&q->late, &late);
 	spin_unlock_bh(&q->poll.lock);
+	/*
+	 * The end of a request may allocate, for instance the core's RELEASE after the last
+	 * readahead of a closed file.  Reclaim may wait for replies that this work has to take.
+	 */
+	noio = memalloc_noio_save();
 	pvfs_end_list(&done);
 	pvfs_end_late(q, &late);
+	memalloc_noio_restore(noio);
 }
 
 /* See pvfs_end_later(). */
 static void pvfs_block_work(struct work_struct *work)
 {
 	struct pvfs_queue *q = container_of(work, struct pvfs_queue, block_work);
+	unsigned int noio;
 	LIST_HEAD(done);
 
 	spin_lock_bh(&q->poll.lock);
 	list_splice_tail_init(&q->blocking, &done);
 	spin_unlock_bh(&q->poll.lock);
+	noio = memalloc_noio_save();
 	pvfs_end_list(&done);
+	memalloc_noio_restore(noio);
 }
 
 /* The interrupt handler leaves the ring to the work. */
