@@ -165,8 +165,10 @@ static int pvfs_fill_super_locked(struct super_block *sb, struct pvfs_context *c
 	struct pvfs_dev *dev = fm->fc->iq.priv;
 	int err;
 
-	if (!pvfs_dev_live(dev))
-		return -ENODEV;
+	/* An umount that this mount had to wait for may have given the device up. */
+	err = pvfs_dev_revive(dev);
+	if (err)
+		return err;
 	pvfs_limit_pages(fm->fc, dev);
 	pvfs_fuse_defaults(&ctx->fuse);
 	err = fuse_fill_super_common(sb, &ctx->fuse);
