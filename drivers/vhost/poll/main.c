@@ -26,12 +26,12 @@
 unsigned int vhost_poll_max_window_us = 200;
 module_param_named(max_window_us, vhost_poll_max_window_us, uint, 0644);
 MODULE_PARM_DESC(max_window_us,
-		 "adaptive mode: longest time to poll for nothing (microseconds)");
+		 "adaptive mode: poll at most this long after the last work (microseconds, default 200)");
 
 unsigned int vhost_poll_max_run_us = 250;
 module_param_named(max_run_us, vhost_poll_max_run_us, uint, 0644);
 MODULE_PARM_DESC(max_run_us,
-		 "longest time that a request may keep the rings, to within a factor of two (microseconds, at least 50; 0: no limit)");
+		 "give the rings to another thread if a request takes longer than this, or twice this at most (microseconds, at least 50; 0: never; default 250)");
 
 /* One CREATE at a time, so that a descriptor gets one poller. */
 static DEFINE_MUTEX(create_lock);
