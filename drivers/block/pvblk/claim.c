@@ -140,7 +140,8 @@ static int pvblk_claim_named(void)
 
 	/* "none" on the kernel's command line undoes a claim= that is configured. */
 	if (!err && !free && strcmp(claim, "none"))
-		pr_notice("virtio_pvblk: claim=%s: no free device has one of these names\n", claim);
+		pr_notice("virtio_pvblk: claim=%s: no device of these names is without a driver: see pvblkctl list\n",
+			  claim);
 	return err;
 }
 

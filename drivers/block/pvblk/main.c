@@ -34,7 +34,7 @@ MODULE_PARM_DESC(mode, "Mode of new devices: adaptive (default), busy or irq");
 
 static unsigned int poll_max_us = 200;
 module_param(poll_max_us, uint, 0644);
-MODULE_PARM_DESC(poll_max_us, "Adaptive mode of new devices: longest wait to poll through (microseconds, default 200)");
+MODULE_PARM_DESC(poll_max_us, "Adaptive mode of new devices: poll if the wait is expected to be at most this (microseconds, default 200)");
 
 static enum virtio_poll_mode pvblk_default_mode;
 

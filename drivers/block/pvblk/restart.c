@@ -123,7 +123,7 @@ static void pvblk_restart(struct pvblk_dev *dev)
 	there &= pvblk_take_down(dev);
 	err = there ? pvblk_start_anew(dev) : -ENODEV;
 	if (err) {
-		dev_err(&dev->vdev->dev, "cannot restart the device (error %d): all its requests fail from now on\n",
+		dev_err(&dev->vdev->dev, "cannot restart the device (error %d): all I/O fails until a driver is bound to it again\n",
 			err);
 		WRITE_ONCE(dev->dead, true);
 	}
