@@ -6,19 +6,19 @@
  * -------------------------------------------
  * While a queue has requests in flight and its lock is free, it has at least one owner:
  *
- * - a poller has it (q->poller): the SCHED_IDLE thread of one CPU polls the ring whenever
- *   that CPU has nothing better to do;
- * - its callbacks are on (q->callbacks): the device will interrupt, and the driver's
+ * - A poller has the queue (q->poller): the SCHED_IDLE thread of one CPU polls the ring whenever
+ *   that CPU would otherwise be idle.
+ * - Its callbacks are on (q->callbacks): the device will interrupt, and the driver's
  *   callback starts the same work as ->later.  While another task has the CPU of the poller
- *   that has the queue, both may own it;
- * - the work that ->later started is pending or running; it ends with virtio_poll_watch();
- * - it has waiters (q->waiters): each is a task that polls the ring for its own answer, on
- *   its CPU with preemption off.  It is counted under the lock in which its request went
- *   into the ring.  As long as there are any, callbacks are off, and a poller that has
- *   the queue drops it.
+ *   that has the queue, both the poller and the callbacks may own it.
+ * - The work that ->later started is pending or running.  It ends with virtio_poll_watch().
+ * - The queue has waiters (q->waiters): each is a task that polls the ring for its own answer,
+ *   with preemption off.  The task becomes a waiter before it drops the lock under which it put
+ *   its request into the ring.  As long as a queue has waiters, callbacks are off, and a poller
+ *   that has the queue drops it.
  *
- * Code that takes an owner away establishes another before it drops the lock.  A queue
- * with nothing in flight needs none.
+ * Code that takes an owner away establishes another one before it drops the lock.  A queue
+ * with nothing in flight needs no owner.
  *
  * Locking
  * -------
@@ -28,10 +28,9 @@
  *   softirq, only ever tries it: a driver whose ring is used in process context may take
  *   locks inside that softirqs must not wait for.  The preempt notifier only tries it, too,
  *   because it runs under the run queue's lock, and the holder may be waking a task.
- *   The thread, and callers of pvfs that poll, compare the ring's index first, without the
- *   lock (virtio_poll_unchanged()).  While it is as it was when the ring was found empty, they
- *   leave the lock to others: a vCPU that the host preempts with the lock held would have
- *   them all wait.
+ *   The thread, and tasks of pvfs that poll, first compare the ring's index without the lock
+ *   (virtio_poll_unchanged()).  While the index is that of the empty ring, they do not take the
+ *   lock, because the host may preempt a vCPU that holds it, and all others would wait.
  * A CPU's list of queues: no lock.  It changes on that CPU only, with bottom halves off
  *   and the queue's lock held.
  */
@@ -62,13 +61,13 @@ enum virtio_poll_mode {
 };
 
 /**
- * struct virtio_poll_ops - what the layer asks a driver for
- * @poll: poll the ring once, from the CPU's thread, with bottom halves off: take
- *	q->lock; if virtio_poll_begin() says so, take what there is and call
- *	virtio_poll_end(); drop the lock; complete
- * @later: start a work that calls virtio_poll_interrupted(), takes what there is and
- *	calls virtio_poll_watch() if there is more to come; called with or without q->lock,
- *	also from a hard interrupt
+ * struct virtio_poll_ops - the functions of a driver that virtio_poll calls
+ * @poll: poll the ring once.  The CPU's thread calls this with bottom halves off.  The function
+ *	takes q->lock; if virtio_poll_begin() returns true, it takes the answers from the ring and
+ *	calls virtio_poll_end(); then it drops the lock and completes the requests
+ * @later: start a work that calls virtio_poll_interrupted(), takes the answers from the ring and,
+ *	if requests are still in flight, calls virtio_poll_watch().  virtio_poll calls this with or
+ *	without q->lock, also from a hard interrupt
  */
 struct virtio_poll_ops {
 	void (*poll)(struct virtio_poll_queue *q);
@@ -77,7 +76,7 @@ struct virtio_poll_ops {
 
 /**
  * struct virtio_poll_settings - how the queues of a device, or of a driver, are polled
- * @mode: whether they are
+ * @mode: whether the thread polls them
  * @max_us: in adaptive mode, the longest wait that is polled through, in microseconds
  *
  * Both may be written at any time.
@@ -110,16 +109,17 @@ struct virtio_poll_stats {
  * @poller: the poller that has it, or NULL
  * @node: on that poller's list
  * @late: calls ->later where the scheduler's locks are held
- * @owed: callbacks are to be turned on; set where the lock was taken
+ * @owed: callbacks are to be turned on; the preempt notifier sets this if it finds @lock taken
  * @strangers: submissions in a row from other CPUs than the poller's
- * @moving: the poller is to drop the queue, or has, so that one of those CPUs takes it
+ * @moving: the queue moves: its poller is to drop it, or has dropped it, so that the poller of one
+ *	of those CPUs takes it
  * @policy: what is known about its waits
- * @wait_start: local_clock() when the present wait began; 0: it is not measured.  The
- *	driver may clear it where it says nothing about the device.
- * @poll_start: the same, of this round of polling
+ * @wait_start: local_clock() when the present wait began; 0: the wait is not measured.  The driver
+ *	may clear this if the length of the wait says nothing about the device.
+ * @poll_start: local_clock() when the present round of polling began; 0: not noted yet
  * @used_idx: where the device counts its answers; NULL: a packed ring has no such place
- * @empty_idx: what stood there when the ring was found empty
- * @empty: nothing was taken from the ring since
+ * @empty_idx: the device's count at the last virtio_poll_mark()
+ * @empty: no answer was taken from the ring since then
  * @stats: counters
  */
 struct virtio_poll_queue {
@@ -177,7 +177,7 @@ static inline void virtio_poll_mark(struct virtio_poll_queue *q)
 }
 
 /**
- * virtio_poll_unchanged - whether nothing came since virtio_poll_mark(), and nothing was found
+ * virtio_poll_unchanged - whether no answer came, and none was taken, since virtio_poll_mark()
  * @q: the queue, locked or not
  *
  * The device may write the index just after this has read it.  The caller polls in a loop, and
@@ -194,8 +194,8 @@ static inline bool virtio_poll_unchanged(const struct virtio_poll_queue *q)
  * @ops: the driver's functions
  * @settings: how to poll; they live as long as the queue
  *
- * Each caller's locks are a class of their own, because drivers take theirs in different
- * contexts, and other locks inside.
+ * The locks of each caller of this macro are a lockdep class of their own, because drivers take
+ * these locks in different contexts, and take different other locks inside them.
  */
 #define virtio_poll_init(q, ops, settings)				\
 do {									\

@@ -2,8 +2,8 @@
 /*
  * Whether other tasks want the CPU.
  *
- * A SCHED_IDLE thread gets next to nothing beside them, and answers would lie in the ring.
- * Nor may a task that polls for itself keep other tasks waiting.
+ * Beside other tasks a SCHED_IDLE thread gets next to no CPU time, so answers would lie in the
+ * ring.  A task that polls for its own answer must not keep other tasks waiting, either.
  *
  * For less than two ticks
  * -----------------------
@@ -36,19 +36,24 @@
  *
  * Starved: for two ticks and more
  * -------------------------------
- * A timer, two ticks long, runs as long as the list of queues is not empty; when the thread did
- * not poll once between two runs of it, all queues of the list are left to interrupts, and none
- * comes on this CPU for a while, which doubles each time up to 1.6 seconds.  The timer is
- * deferrable: on an idle CPU there is nothing to find out, and it must not wake it.  (Not where
- * the tick may be off beside a task that runs, nohz_full: a deferrable timer would wait for
- * that task.)  While nothing is in flight no task waits for an answer, so a task that computes
- * between one I/O and the next does not starve its own poller.
+ * A timer, two ticks long, runs as long as the list of queues is not empty.  If the thread
+ * did not poll once between two runs of the timer, the timer leaves all queues of the list to
+ * interrupts.  During the back-off that follows, no queue is put on the list.  The back-off doubles
+ * each time, up to 1.6 seconds.
+ *
+ * The timer is deferrable, because on an idle CPU no task can starve the thread, and the timer
+ * must not wake that CPU.  On a nohz_full CPU it is not deferrable: the tick may be off there
+ * while a task runs, and a deferrable timer would wait for that task.
+ *
+ * While nothing is in flight no task waits for an answer, so a task that computes between one I/O
+ * and the next does not starve its own poller.
  *
  * The host's other tasks
  * ----------------------
- * They show as steal time.  In adaptive mode the policy looks at its share of the last 100 ms or
- * more: before each wait that it would poll through, and in the timer for queues that stay with the
- * thread.  No poll of a ring reads it.  The tick accounts it, and that runs while the thread does.
+ * The guest sees them as steal time.  In adaptive mode the policy looks at the share of steal time
+ * in the last 100 ms or more: before each wait that it would poll through, and in the timer for
+ * queues that stay with the thread.  A poll of a ring does not read steal time.  The tick accounts
+ * it, and the tick runs while the thread does.
  */
 #include "poll.h"
 
@@ -65,7 +70,7 @@
 #define VPOLL_STARVED_FORGET	(4 * HZ)
 /* Tasks that come twice in so many nanoseconds come often. */
 #define VPOLL_OFTEN_NS		max(5 * NSEC_PER_MSEC, 2 * TICK_NSEC)
-/* A task that has not submitted for so long is a task like others. */
+/* A task that has not submitted for so long counts as another task. */
 #define VPOLL_USER_FORGET	msecs_to_jiffies(100)
 
 /* Whether this CPU has time for its poller. */
@@ -79,12 +84,12 @@ bool vpoll_cpu_has_time(struct virtio_poller *p)
 
 /**
  * virtio_poll_cpu_wanted - whether a task that polls should leave its CPU to others
- * @q: the queue that it polls, or is about to
+ * @q: the queue that the task polls, or is about to poll
  *
  * Preemption is off.
  *
- * The CPU's thread is one of the others if it has another queue to poll: the tasks that
- * wait for that one sleep, and nothing else shows that they are there.
+ * If the CPU's thread has another queue to poll, it counts as another task.  The tasks that wait
+ * for answers of that queue sleep, so only the thread shows that they need the CPU.
  *
  * single_task_running() says whether the task is alone on its CPU.  It is not while this
  * CPU's thread is runnable, so the function has to tell the thread from other tasks.  If
@@ -94,7 +99,7 @@ bool vpoll_cpu_has_time(struct virtio_poller *p)
  * SCHED_IDLE thread mostly runs where nothing else wants to.  It does run a little beside
  * others, and then the next tick corrects it.
  *
- * Return: true if it should.
+ * Return: true if the task should stop polling.
  */
 bool virtio_poll_cpu_wanted(struct virtio_poll_queue *q)
 {
@@ -148,8 +153,9 @@ static bool vpoll_is_user(const struct virtio_poller *p, const struct task_struc
 
 /*
  * Remember the task that submits, and how often it has slept.  Returns whether it has slept since
- * it submitted last here; true for one that was not the last to submit, because that one has
- * given the CPU up in between.  An interrupt interrupts any task, so nothing is known there.
+ * it submitted last on this CPU.  The answer is true as well if another task submitted last,
+ * because the tasks have changed in between.  In an interrupt the answer is false, because the
+ * interrupted task may be any task.
  */
 bool vpoll_note_submitter(struct virtio_poller *p)
 {
@@ -164,9 +170,9 @@ bool vpoll_note_submitter(struct virtio_poller *p)
 }
 
 /*
- * Whether the thread may not come to run soon, so that a queue that it has needs interrupts
- * until it does.  Without them the first answer after each try would lie in the ring until
- * the timer notices.
+ * Whether other tasks may keep the thread from running soon, so that its queues need interrupts
+ * until it runs.  Without them the first answer after each back-off would lie in the ring until the
+ * timer notices.
  */
 bool vpoll_needs_cover(struct virtio_poller *p)
 {
@@ -176,7 +182,7 @@ bool vpoll_needs_cover(struct virtio_poller *p)
 		(s64)(local_clock() - READ_ONCE(p->preempted)) < (s64)VPOLL_OFTEN_NS);
 }
 
-/* The thread did not poll for two ticks: leave all to interrupts, longer each time. */
+/* The thread did not poll for two ticks, so leave new waits to interrupts, longer each time. */
 void vpoll_back_off(struct virtio_poller *p)
 {
 	if (time_after(jiffies, p->starved_last + VPOLL_STARVED_FORGET))
@@ -191,9 +197,10 @@ void vpoll_back_off(struct virtio_poller *p)
 }
 
 /*
- * A tick while the thread is runnable: does the interrupted task want the CPU for itself?  The
- * last user is taken to wait for answers, even when it computes: then a task that polls here
- * leaves only when the scheduler asks it to.
+ * The timer calls this while the thread is runnable, to find out whether the interrupted task keeps
+ * the CPU from it.  The task that used a queue last (p->user) does not count, even if it computes,
+ * because it is taken to wait for answers.  So a task that polls here stops for that one only when
+ * the scheduler asks it to.
  */
 void vpoll_sample(struct virtio_poller *p)
 {
@@ -209,11 +216,12 @@ static bool vpoll_is_other(const struct virtio_poller *p, const struct task_stru
 }
 
 /*
- * Whether it is known that others run before the thread, which is about to be woken.  A task that
- * submits is about to sleep, so those count that are ready beside it.  An interrupt returns to
- * the task that it interrupted.
+ * Whether other tasks certainly run before the thread, which is about to be woken.  A task that
+ * submits is about to sleep, so the tasks that are ready beside it count.  In an interrupt the
+ * interrupted task counts, because the interrupt returns to it.
  *
- * Nothing is known while the thread is ready, because single_task_running() counts it.
+ * While the thread is ready, the function cannot tell and returns false, because
+ * single_task_running() counts the thread as well.
  */
 bool vpoll_others_first(struct virtio_poller *p)
 {
@@ -236,7 +244,7 @@ static void vpoll_sched_out(struct preempt_notifier *notifier, struct task_struc
 		p->delivered = false;
 		return;
 	}
-	/* This comes first, because an interrupt may come as soon as callbacks are on. */
+	/* Set p->away first, because an interrupt may come as soon as callbacks are on. */
 	WRITE_ONCE(p->away, true);
 	if (!vpoll_interrupts_on(p)) {
 		WRITE_ONCE(p->away, false);
@@ -248,7 +256,7 @@ static void vpoll_sched_out(struct preempt_notifier *notifier, struct task_struc
 	WRITE_ONCE(p->preempted, now);
 }
 
-/* The scheduler calls this without a look whether there is one. */
+/* The scheduler calls ->sched_in of each notifier without a check for NULL. */
 static void vpoll_sched_in(struct preempt_notifier *notifier, int cpu)
 {
 }

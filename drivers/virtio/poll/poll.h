@@ -25,18 +25,19 @@ struct virtio_poller {
 	bool parked;			/* the CPU is going away */
 
 	/* Other tasks, see others.c. */
-	bool wanted;			/* they want the CPU; the thread has not run since */
-	bool starved;			/* they starved it; the thread has not run since */
-	bool away;			/* others have the CPU before it does; likewise */
-	bool frequent;			/* they preempt the thread, or a task that polls, often */
-	u64 preempted;			/* local_clock() when they did so last */
-	unsigned long starved_until;	/* jiffies; 0: not starved */
-	unsigned long starved_last;	/* jiffies, when it was found so */
-	unsigned int starved_shift;	/* how often in a row */
-	const struct task_struct *user;	/* submitted last, or polled by itself; only compared */
-	unsigned long user_seen;	/* jiffies, when it did */
+	/* When the thread runs, it clears these three. */
+	bool wanted;			/* other tasks want the CPU */
+	bool starved;			/* other tasks kept the thread from its CPU for two ticks */
+	bool away;			/* other tasks run on the CPU before the thread does */
+	bool frequent;			/* other tasks preempt the thread often */
+	u64 preempted;			/* local_clock() when another task preempted it last */
+	unsigned long starved_until;	/* jiffies when the back-off ends; 0: not starved */
+	unsigned long starved_last;	/* jiffies when the timer last found it starved */
+	unsigned int starved_shift;	/* the next back-off is the shortest one << this */
+	const struct task_struct *user;	/* submitted last, or polled for itself; only compared */
+	unsigned long user_seen;	/* jiffies when @user did so */
 	const struct task_struct *submitter;	/* submitted last; only compared */
-	unsigned long submitter_slept;	/* how often it had slept by then */
+	unsigned long submitter_slept;	/* @submitter's nvcsw when it submitted */
 	struct virtio_poll_steal steal;	/* with bottom halves off */
 #ifdef CONFIG_PREEMPT_NOTIFIERS
 	struct preempt_notifier notifier;	/* of the thread */
@@ -62,7 +63,7 @@ void vpoll_notifier_add(struct virtio_poller *p);
 void vpoll_notifier_del(struct virtio_poller *p);
 void vpoll_notifiers_begin(void);
 void vpoll_notifiers_end(void);
-#else	/* The timer alone finds other tasks. */
+#else	/* Without preempt notifiers only the timer finds other tasks. */
 static inline void vpoll_notifier_add(struct virtio_poller *p) {}
 static inline void vpoll_notifier_del(struct virtio_poller *p) {}
 static inline void vpoll_notifiers_begin(void) {}

@@ -47,7 +47,12 @@ static u64 vpoll_max_ns(const struct virtio_poll_queue *q)
 	return (u64)min(READ_ONCE(q->settings->max_us), VIRTIO_POLL_MAX_US) * NSEC_PER_USEC;
 }
 
-/* For a wait that begins: it is counted. */
+/*
+ * Decide whether this CPU's poller polls through the wait that begins.
+ *
+ * The caller calls this once for each wait, because the policy counts the calls: after some waits
+ * that it left to interrupts it has the poller try again (virtio_poll_policy_polls()).
+ */
 static bool vpoll_decide(struct virtio_poll_queue *q)
 {
 	enum virtio_poll_mode mode = READ_ONCE(q->settings->mode);
@@ -64,7 +69,10 @@ static bool vpoll_decide(struct virtio_poll_queue *q)
 	return false;
 }
 
-/* Returns false if an answer came first: the device need not interrupt for it. */
+/*
+ * Returns false if the device had answered before callbacks were on.  The device need not interrupt
+ * for that answer, so the caller has to start the driver's work.
+ */
 static bool vpoll_callbacks_on(struct virtio_poll_queue *q)
 {
 	q->callbacks = true;
@@ -77,7 +85,10 @@ static void vpoll_cover(struct virtio_poll_queue *q)
 		q->ops->later(q);
 }
 
-/* Other tasks will have the CPU of the thread before it does. */
+/*
+ * Turn callbacks on because other tasks run on the poller's CPU before its thread does.  The
+ * statistics count this as starvation.
+ */
 static void vpoll_cover_beside_others(struct virtio_poll_queue *q)
 {
 	if (q->callbacks)
@@ -141,7 +152,10 @@ static struct task_struct *vpoll_attach(struct virtio_poll_queue *q)
 	q->poll_start = 0;
 	list_add_tail(&q->node, &p->queues);
 	trace_virtio_poll_attach(q);
-	/* The thread has a whole run of the timer to begin. */
+	/*
+	 * A value that differs from p->polls keeps the timer from taking the thread for starved
+	 * when it runs next.  So the thread has one whole period of the timer to begin.
+	 */
 	if (first)
 		p->seen = p->polls - 1;
 	/* This is two ticks, because a timer never fires early. */
@@ -156,7 +170,7 @@ static struct task_struct *vpoll_attach(struct virtio_poll_queue *q)
 	return first ? this_cpu_read(vpoll_tasks) : NULL;
 }
 
-/* On the CPU of q->poller only. */
+/* The caller runs on the CPU of q->poller, because only that CPU changes the poller's list. */
 static void vpoll_detach(struct virtio_poll_queue *q)
 {
 	list_del(&q->node);
@@ -177,8 +191,8 @@ static void vpoll_callbacks_off(struct virtio_poll_queue *q)
  * virtio_poll_interrupted - the driver is about to read the ring after an interrupt
  * @q: the queue, locked
  *
- * Turns callbacks off, unless a poller has the queue and its thread may not run soon.  There may
- * have been no interrupt: ->later calls this, too.
+ * The function turns callbacks off, unless a poller has the queue and its thread may not run soon.
+ * The work that ->later starts calls this, too, so there may have been no interrupt.
  */
 void virtio_poll_interrupted(struct virtio_poll_queue *q)
 {
@@ -191,15 +205,18 @@ void virtio_poll_interrupted(struct virtio_poll_queue *q)
 EXPORT_SYMBOL_GPL(virtio_poll_interrupted);
 
 /*
- * Whether a task submits for itself.  The work that an interrupt starts does not, nor does
- * kblockd, which runs on any CPU.
+ * Whether the present context is a task that submits its own request.  Workers of workqueues are
+ * not: the work that an interrupt starts, and kblockd, may run on a CPU that no submitter uses.
  */
 static bool vpoll_in_submitter(void)
 {
 	return in_task() && !(current->flags & PF_WQ_WORKER);
 }
 
-/* While a poller has the queue: count what other CPUs submit. */
+/*
+ * Count the submissions in a row from CPUs other than that of the poller that has the queue.  After
+ * VPOLL_FOLLOW of them the queue moves.
+ */
 static void vpoll_follow(struct virtio_poll_queue *q)
 {
 	struct virtio_poller *p = this_cpu_ptr(&vpoll_pollers);
@@ -213,11 +230,15 @@ static void vpoll_follow(struct virtio_poll_queue *q)
 }
 
 /**
- * virtio_poll_watch - see to it that the answers to what is in flight are noticed
+ * virtio_poll_watch - give a queue with requests in flight an owner
  * @q: the queue, locked, with requests in flight
  *
- * Return: the thread to wake, or NULL.  The caller wakes it before it enables bottom
- * halves, because until then nothing polls the queue; it need not hold the lock.
+ * The driver calls this after it has submitted requests or taken answers, before it drops the lock.
+ * The top of virtio_poll.h has the rule of ownership.
+ *
+ * Return: the thread to wake, or NULL.  The caller wakes the thread before it enables bottom
+ * halves, because nothing polls the queue until the thread runs.  The caller may drop the lock
+ * first.
  */
 struct task_struct *virtio_poll_watch(struct virtio_poll_queue *q)
 {
@@ -237,12 +258,16 @@ struct task_struct *virtio_poll_watch(struct virtio_poll_queue *q)
 	}
 
 	/*
-	 * A wait that was left to an interrupt stays so until it has come.  A queue that moves
-	 * does not wait for it: the next task that submits attaches the queue.
+	 * If the present wait was left to an interrupt, no poller takes the queue before that
+	 * interrupt has come.  A queue that moves is an exception: the next task that submits
+	 * attaches it at once.
 	 */
 	if (q->callbacks && q->inflight > 1 && !q->moving)
 		return NULL;
-	/* The CPU of an interrupt or of kblockd is not where the requests come from. */
+	/*
+	 * Only a task that submits attaches a queue that moves, because the queue is to follow the
+	 * submitters.  An interrupt's work and kblockd may run on other CPUs than these.
+	 */
 	if (!q->moving || vpoll_in_submitter()) {
 		WRITE_ONCE(q->moving, false);
 		if (vpoll_decide(q))
@@ -256,7 +281,7 @@ EXPORT_SYMBOL_GPL(virtio_poll_watch);
 /**
  * virtio_poll_answered - answers have come in
  * @q: the queue, locked; @q->inflight does not count them any more
- * @polled: whether a poller saw them, not something that an interrupt started
+ * @polled: true if a poller found them, false if work that an interrupt started did
  */
 void virtio_poll_answered(struct virtio_poll_queue *q, bool polled)
 {
@@ -266,10 +291,18 @@ void virtio_poll_answered(struct virtio_poll_queue *q, bool polled)
 	WRITE_ONCE(q->empty, false);
 	if (!q->inflight)
 		WRITE_ONCE(q->moving, false);
-	/* All that was in flight when another task took the CPU.  See vpoll_cover_if_needed(). */
+	/*
+	 * Callbacks are on because the thread might not have run soon.  All requests that were in
+	 * flight then are answered, so the device need not interrupt any more.  The submitter of
+	 * the next request turns callbacks on if needed (vpoll_cover_if_needed()).
+	 */
 	if (q->callbacks && !q->inflight && q->poller && !vpoll_needs_cover(q->poller))
 		vpoll_callbacks_off(q);
-	/* No wait has ended or begins: a task that polled was alone, and measures by itself. */
+	/*
+	 * If no start was noted and no request is in flight, no wait has ended here and none
+	 * begins.  That is so if a task polled and no other request was in flight: that task's
+	 * driver measures the wait itself.
+	 */
 	if (READ_ONCE(q->settings->mode) != VIRTIO_POLL_ADAPTIVE ||
 	    (!q->wait_start && !q->inflight)) {
 		q->wait_start = 0;
@@ -286,7 +319,7 @@ void virtio_poll_answered(struct virtio_poll_queue *q, bool polled)
 }
 EXPORT_SYMBOL_GPL(virtio_poll_answered);
 
-/* The verdict on a queue: it stays on the list, or why it leaves. */
+/* Whether a queue stays on its poller's list, or the reason why it leaves. */
 enum vpoll_why {
 	VPOLL_STAYS,
 	VPOLL_IDLE,
@@ -299,8 +332,11 @@ enum vpoll_why {
 };
 
 /*
- * The thread found nothing, but something is in flight: is the queue to stay?  START is when
- * the thread began to poll, because polling is what has a budget, and not the request.
+ * Decide whether a queue stays with its poller.  The thread has polled the ring and found no
+ * answer, and requests are in flight.
+ *
+ * START is the time when this round of polling began.  The budget limits how long the thread polls,
+ * not how old a request may be.
  */
 static enum vpoll_why vpoll_judge(const struct virtio_poll_queue *q, u64 start, u64 now)
 {
@@ -315,7 +351,10 @@ static enum vpoll_why vpoll_judge(const struct virtio_poll_queue *q, u64 start, 
 	return VPOLL_TOO_LONG;
 }
 
-/* The queue leaves the list.  Requests in flight are left to interrupts. */
+/*
+ * Take a queue off its poller's list.  If requests are in flight and no task polls for itself, turn
+ * callbacks on, so that the device's interrupts own the queue.
+ */
 static void vpoll_let_go(struct virtio_poll_queue *q, enum vpoll_why why)
 {
 	vpoll_detach(q);
@@ -336,14 +375,21 @@ static void vpoll_let_go(struct virtio_poll_queue *q, enum vpoll_why why)
 }
 
 /*
- * The scheduler holds the run queue's lock, so nothing may be waited for, or woken.  Where an
- * answer came first, an irq_work starts the driver's work; and where the queue's lock is taken:
- * that work covers the queue, unless the lock's holder did (see vpoll_take_owed()).
+ * Turn callbacks of one queue on, because another task takes the CPU from the thread.
  *
- * A task that polls needs no interrupts.  When it stops, it turns them on if p->away is set, so
- * what is in flight counts beside such a task, too.
+ * The preempt notifier calls this while the scheduler holds the run queue's lock.  So this
+ * function must not spin for the queue's lock, and must not wake a task.  In two cases it queues
+ * an irq_work, which starts the driver's work once the scheduler has dropped its lock:
  *
- * Returns whether anything is in flight, as far as is known.
+ * - The device has answered before callbacks were on.  The driver's work takes the answer.
+ * - Another context holds the queue's lock.  Then the driver's work turns callbacks on, unless the
+ *   lock's holder does so first (see vpoll_take_owed()).
+ *
+ * While a task polls for its own answer, callbacks stay off.  When the task stops, it calls
+ * virtio_poll_watch(), which turns them on if p->away is set.  The caller keeps p->away set only
+ * if requests are in flight, so those of such a task count as well.
+ *
+ * Returns whether requests are in flight; true if the lock is taken, because they may be.
  */
 static bool vpoll_leave_to_interrupts(struct virtio_poll_queue *q)
 {
@@ -367,10 +413,12 @@ static bool vpoll_leave_to_interrupts(struct virtio_poll_queue *q)
 }
 
 /*
- * Another task has the CPU of the thread.  Returns whether anything is in flight.
+ * Turn callbacks of all the poller's queues on, because another task takes the CPU from the thread.
+ * Returns whether requests are in flight.
  *
- * Each queue's lock is taken, so a task that submits from another CPU sees p->away, or its request
- * is seen here.
+ * The caller has set p->away.  A task that submits from another CPU holds the queue's lock.  If
+ * this function gets the lock after that task, it finds the request.  If it gets the lock first,
+ * the task finds p->away set.
  */
 bool vpoll_interrupts_on(struct virtio_poller *p)
 {
@@ -383,11 +431,12 @@ bool vpoll_interrupts_on(struct virtio_poller *p)
 }
 
 /**
- * virtio_poll_begin - the CPU's thread is about to poll a ring
+ * virtio_poll_begin - prepare a ring that the CPU's thread is about to poll
  * @q: the queue, locked
  *
- * Return: false if it need not, because tasks poll or the queue moves: then the queue has
- * been dropped.
+ * Return: true if the driver is to poll the ring and to call virtio_poll_end().  False if the
+ * thread has dropped the queue, because tasks poll it themselves or because it moves to another
+ * CPU.
  */
 bool virtio_poll_begin(struct virtio_poll_queue *q)
 {
@@ -400,7 +449,11 @@ bool virtio_poll_begin(struct virtio_poll_queue *q)
 		vpoll_let_go(q, VPOLL_MOVES);
 		return false;
 	}
-	/* Only now that the thread really runs, see vpoll_cover_if_needed(). */
+	/*
+	 * The thread runs and reads the ring next, so the queue needs no callbacks.  Before the
+	 * thread runs they have to stay on, because other tasks may keep it from its CPU
+	 * (vpoll_cover_if_needed()).
+	 */
 	WRITE_ONCE(q->owed, false);
 	vpoll_callbacks_off(q);
 	virtio_poll_mark(q);
@@ -409,13 +462,13 @@ bool virtio_poll_begin(struct virtio_poll_queue *q)
 EXPORT_SYMBOL_GPL(virtio_poll_begin);
 
 /**
- * virtio_poll_end - the CPU's thread has polled a ring
+ * virtio_poll_end - decide whether a queue stays with the poller that has just polled its ring
  * @q: the queue, locked
- * @found: how many answers there were
+ * @found: how many answers the driver took from the ring
  *
- * Even with nothing left in flight the queue stays with the poller after a poll that found
- * something: the completion may wake a task, which preempts the thread and submits the next
- * request before that comes round again.
+ * After a poll that found answers the queue stays, even if no request is left in flight.  The
+ * completion may wake a task, which preempts the thread and submits the next request before the
+ * thread polls again.
  */
 void virtio_poll_end(struct virtio_poll_queue *q, unsigned int found)
 {
@@ -440,10 +493,11 @@ void virtio_poll_end(struct virtio_poll_queue *q, unsigned int found)
 EXPORT_SYMBOL_GPL(virtio_poll_end);
 
 /**
- * virtio_poll_drop - the CPU's thread polls a queue no more
- * @q: the queue, locked; the driver has stopped it, so no interrupt need come
+ * virtio_poll_drop - take a queue that the driver has stopped off its poller's list
+ * @q: the queue, locked
  *
- * For ->poll, instead of virtio_poll_begin().
+ * The driver's ->poll calls this instead of virtio_poll_begin().  Callbacks stay as they are,
+ * because a stopped queue waits for no answers.
  */
 void virtio_poll_drop(struct virtio_poll_queue *q)
 {
@@ -453,7 +507,7 @@ void virtio_poll_drop(struct virtio_poll_queue *q)
 EXPORT_SYMBOL_GPL(virtio_poll_drop);
 
 /**
- * virtio_poll_waiter_add - a task polls for its own answer from now on
+ * virtio_poll_waiter_add - count the calling task as one that polls for its own answer
  * @q: the queue, locked; preemption stays off until virtio_poll_waiter_del()
  */
 void virtio_poll_waiter_add(struct virtio_poll_queue *q)
@@ -464,14 +518,17 @@ void virtio_poll_waiter_add(struct virtio_poll_queue *q)
 	WRITE_ONCE(q->waiters, q->waiters + 1);
 	vpoll_note_user(p);
 	vpoll_callbacks_off(q);
-	/* The thread of another CPU drops it by itself. */
+	/*
+	 * Only the CPU of a poller changes its list, so another CPU's thread drops the queue
+	 * itself.
+	 */
 	if (q->poller == p)
 		vpoll_detach(q);
 }
 EXPORT_SYMBOL_GPL(virtio_poll_waiter_add);
 
 /**
- * virtio_poll_waiter_del - a task polls no more
+ * virtio_poll_waiter_del - take a task that polled for its own answer off the count
  * @q: the queue, locked
  *
  * The caller calls virtio_poll_watch() before it drops the lock, if requests are in flight.
@@ -488,7 +545,11 @@ static int vpoll_should_run(unsigned int cpu)
 	return !list_empty(&per_cpu(vpoll_pollers, cpu).queues);
 }
 
-/* Whether ->poll would find nothing to do.  As virtio_poll_unchanged(), it takes no lock. */
+/*
+ * Whether ->poll would find nothing to do.  The thread asks without the queue's lock (see the top
+ * of virtio_poll.h).  If a value changes just after it was read, the thread sees that in its next
+ * poll.
+ */
 static bool vpoll_nothing_new(struct virtio_poll_queue *q)
 {
 	u64 start = READ_ONCE(q->poll_start);
@@ -505,9 +566,11 @@ static bool vpoll_nothing_new(struct virtio_poll_queue *q)
 }
 
 /*
- * Poll the next queue once; the smpboot loop around calls again as long as there are
- * any.  No cpu_relax(): a PAUSE in a loop makes hosts with pause-loop exiting take the
- * CPU away, which is an exit.
+ * Poll the next queue once.  The smpboot thread calls this in a loop as long as the list has
+ * queues.
+ *
+ * There is no cpu_relax(), because a host with pause-loop exiting takes the CPU away from a loop
+ * with PAUSE, and that is an exit.
  */
 static void vpoll_run(unsigned int cpu)
 {
@@ -541,9 +604,12 @@ static bool vpoll_anything_in_flight(struct virtio_poller *p)
 }
 
 /*
- * The thread did not poll for two ticks; WAITING says whether a request was kept waiting.  A
- * queue whose lock is taken leaves the list at the next tick (see the top of
- * virtio_poll.h), and what is in its ring is seen to before.
+ * Take a queue off the list, because the thread did not poll for two ticks.  WAITING says whether
+ * any queue of the poller has a request that waits.
+ *
+ * The timer only tries the queue's lock (see the top of virtio_poll.h).  If the lock is taken, the
+ * queue stays on the list until the timer runs again.  In that case, if WAITING, the timer starts
+ * the driver's work, which takes the answers from the ring and turns callbacks on.
  */
 static void vpoll_tick(struct virtio_poll_queue *q, bool waiting)
 {
@@ -560,8 +626,8 @@ static void vpoll_tick(struct virtio_poll_queue *q, bool waiting)
 }
 
 /*
- * The host gives the CPU to others too often.  A queue whose lock is taken is looked at again in
- * the next run of the timer.
+ * Leave a queue to interrupts, because the host gives this CPU to other tasks of the host too
+ * often.  If the queue's lock is taken, the timer tries again when it runs next.
  */
 static void vpoll_leave_to_host(struct virtio_poll_queue *q)
 {
@@ -579,7 +645,7 @@ static void vpoll_timer(struct timer_list *t)
 	if (p->polls == p->seen) {
 		bool waiting = vpoll_anything_in_flight(p);
 
-		/* After a tick that found a lock taken it has backed off already. */
+		/* If a lock was taken at the last tick, the poller has backed off already. */
 		if (waiting && vpoll_cpu_has_time(p))
 			vpoll_back_off(p);
 		list_for_each_entry_safe(q, next, &p->queues, node)
@@ -610,7 +676,7 @@ static void vpoll_setup(unsigned int cpu)
 	vpoll_notifier_add(&per_cpu(vpoll_pollers, cpu));
 }
 
-/* The CPU is going away: interrupts take over what its thread polls. */
+/* The CPU goes offline, so the thread leaves its queues to interrupts. */
 static void vpoll_park(unsigned int cpu)
 {
 	struct virtio_poller *p = &per_cpu(vpoll_pollers, cpu);
@@ -627,7 +693,7 @@ static void vpoll_park(unsigned int cpu)
 	timer_delete_sync(&p->timer);
 }
 
-/* The module goes; no queue is left. */
+/* The module is unloaded.  No queue is left, because each driver with queues uses the module. */
 static void vpoll_cleanup(unsigned int cpu, bool online)
 {
 	vpoll_park(cpu);
@@ -687,29 +753,39 @@ void virtio_poll_ring(struct virtio_poll_queue *q, struct virtqueue *vq)
 EXPORT_SYMBOL_GPL(virtio_poll_ring);
 
 /**
- * virtio_poll_release - wait until no thread knows a queue
- * @q: the queue; nothing is in flight, and no request can come
+ * virtio_poll_release - wait until no poller has a queue
+ * @q: the queue; no request is in flight, and the driver submits none
  *
- * The thread finds nothing in flight and lets go; if it gets no CPU time, the timer
- * does.  What ->later started may run after this, and must leave the ring alone.
+ * The thread finds nothing in flight and takes the queue off its list.  If the thread gets no CPU
+ * time, the timer does so.  The work that ->later started may still run after this function has
+ * returned.  The driver sees to it that this work does not touch the ring.
  */
 void virtio_poll_release(struct virtio_poll_queue *q)
 {
-	/* Pairs with the release in vpoll_detach(): @late has been queued, if it was to be. */
+	/*
+	 * This pairs with the release in vpoll_detach().  The preempt notifier queues q->late only
+	 * while the queue is on a poller's list.  So once q->poller is NULL, irq_work_sync() waits
+	 * for the last one.
+	 */
 	while (smp_load_acquire(&q->poller))
 		usleep_range(100, 1000);
 	irq_work_sync(&q->late);
-	/* The thread or the timer that let go may still hold the lock. */
+	/* The thread or the timer that took the queue off its list may still hold the lock. */
 	spin_lock_bh(&q->lock);
-	/* An interrupt may come all the same. */
+	/*
+	 * This only forgets that callbacks are on; the device is not told.  So an interrupt may
+	 * still come.
+	 */
 	q->callbacks = false;
 	spin_unlock_bh(&q->lock);
 }
 EXPORT_SYMBOL_GPL(virtio_poll_release);
 
 /**
- * virtio_poll_forget - forget what was learned with other settings
+ * virtio_poll_forget - make a queue's policy forget the waits that it has learned
  * @q: the queue
+ *
+ * The driver calls this after it has changed the settings.
  */
 void virtio_poll_forget(struct virtio_poll_queue *q)
 {
@@ -748,7 +824,7 @@ static void __exit vpoll_exit(void)
 		timer_delete_sync(&per_cpu(vpoll_pollers, cpu).timer);
 }
 
-/* Before the drivers, where all is built in. */
+/* If the kernel has this and its drivers built in, this has to start before the drivers. */
 subsys_initcall(vpoll_init);
 module_exit(vpoll_exit);
 
