@@ -2,17 +2,17 @@
 /*
  * Callers poll for the replies that they wait for.
  *
- * virtio_poll.h has the rule of ownership; a caller that polls is a waiter there.
+ * The top of virtio_poll.h has the rule of ownership.  It calls a caller that polls a waiter.
  *
- * A caller stops polling when its reply is found, by itself or by another CPU.  The task that finds
- * it takes the caller off the count under the lock, and calls pvfs_watch() before it drops the
- * lock.  A caller that has to stop before that (see pvfs_must_leave()) takes itself off, and calls
- * pvfs_watch(), too.
+ * A caller stops polling when the caller itself, or a task on another CPU, takes its reply from the
+ * ring.  The task that takes the reply lowers the count of waiters under the lock, and calls
+ * pvfs_watch() before it drops the lock.  A caller that has to stop earlier (see pvfs_must_leave())
+ * does both itself.
  *
- * A caller polls with preemption off, so it keeps its CPU, but for interrupts and for the time that
- * the host takes from its vCPU.  So no reply waits for a task that has lost its CPU.  While it
- * polls, other tasks on its CPU wait.  Therefore it leaves as soon as there are any, and sleeps.
- * The CPU's thread polls on once the CPU is idle.
+ * A caller polls with preemption off.  So only interrupts, and the host, take the CPU from it, and
+ * no reply waits because the caller was preempted.  But other tasks of this CPU wait while the
+ * caller polls.  Therefore the caller stops as soon as another task wants the CPU, and sleeps.
+ * virtio_poll's thread takes over once the CPU is idle.
  */
 #include "pvfs.h"
 
@@ -33,17 +33,21 @@ static u64 pvfs_poll_max_ns(void)
 	return (u64)min(READ_ONCE(pvfs_poll_settings.max_us), PVFS_POLL_MAX_US) * NSEC_PER_USEC;
 }
 
-/* Whether this CPU, or the task, has something better to do. */
+/*
+ * Whether the caller has to stop polling: other tasks, or virtio_poll's thread for another queue,
+ * need this CPU, or a signal is pending for the caller.
+ */
 static bool pvfs_must_leave(struct pvfs_queue *q)
 {
 	return virtio_poll_cpu_wanted(&q->poll) || signal_pending(current);
 }
 
 /**
- * pvfs_watch - see that the replies to what is in flight are noticed
+ * pvfs_watch - give a queue with requests in flight an owner (see virtio_poll.h)
  * @q: the queue, locked and live
  *
- * It takes nothing from the ring: the caller may hold what ending a request needs.
+ * The function takes no replies from the ring, because to end their requests may need a lock that
+ * the caller holds (see pvfs_end_later()).
  */
 void pvfs_watch(struct pvfs_queue *q)
 {
@@ -56,7 +60,7 @@ void pvfs_watch(struct pvfs_queue *q)
 		wake_up_process(thread);
 }
 
-/* The CPU has nothing better to do: virtio_poll's thread polls. */
+/* virtio_poll's thread calls this to poll the ring once, in time in which its CPU would be idle. */
 static void pvfs_poll_idle(struct virtio_poll_queue *poll)
 {
 	struct pvfs_queue *q = container_of(poll, struct pvfs_queue, poll);
@@ -68,7 +72,7 @@ static void pvfs_poll_idle(struct virtio_poll_queue *poll)
 	else if (virtio_poll_begin(poll))
 		virtio_poll_end(poll, pvfs_collect(q, &done, true));
 	spin_unlock(&poll->lock);
-	/* These wake tasks that sleep, no more. */
+	/* To end these requests is to wake the tasks that sleep for them, and does not block. */
 	pvfs_end_list(&done);
 }
 
@@ -88,9 +92,9 @@ const struct virtio_poll_ops pvfs_poll_ops = {
  * pvfs_wait_begin - decide whether the caller polls for its reply
  * @q: the queue, locked and live; preemption is off
  * @slot: the caller's request, in the ring
- * @wait: of the caller
+ * @wait: the caller's state while it polls
  *
- * Return: whether it does.
+ * Return: true if the caller is to poll.  Then it calls pvfs_wait_poll().
  */
 bool pvfs_wait_begin(struct pvfs_queue *q, struct pvfs_slot *slot, struct pvfs_wait *wait)
 {
@@ -103,7 +107,7 @@ bool pvfs_wait_begin(struct pvfs_queue *q, struct pvfs_slot *slot, struct pvfs_w
 	policy = &q->policy[slot->class];
 	if (!pvfs_must_leave(q) && virtio_poll_policy_polls(policy, max_ns))
 		budget = virtio_poll_policy_budget(policy, max_ns);
-	/* The queue's own policy counts it as stolen, if it would have polled. */
+	/* virtio_poll counts this in stats.stolen, if the queue's own policy would have polled. */
 	if (budget && virtio_poll_cpu_stolen(slot->start))
 		budget = 0;
 	if (!budget) {
@@ -117,7 +121,11 @@ bool pvfs_wait_begin(struct pvfs_queue *q, struct pvfs_slot *slot, struct pvfs_w
 	return true;
 }
 
-/* The caller is not counted any more; its request is one of many. */
+/*
+ * The caller stops polling before its reply is there.  The function takes it off the count of
+ * waiters, and another owner of the queue finds the reply.  OVER: the caller has polled for its
+ * whole budget, so the policy learns that the wait was too long.
+ */
 static void pvfs_leave(struct pvfs_queue *q, struct pvfs_slot *slot, bool over)
 {
 	slot->wait = NULL;
@@ -128,9 +136,11 @@ static void pvfs_leave(struct pvfs_queue *q, struct pvfs_slot *slot, bool over)
 }
 
 /*
- * Whether pvfs_poll_once() would find nothing to do.  It takes no lock, as
- * virtio_poll_unchanged(): a queue that stops, or a work that has something to end, is seen the
- * next time.
+ * Whether pvfs_poll_once() would find nothing to do.
+ *
+ * The caller asks without the lock.  If a reply comes, if the queue stops, or if a work gets a
+ * request to end just after this has looked, the caller sees that the next time, because it polls
+ * in a loop.
  */
 static bool pvfs_nothing_new(struct pvfs_queue *q)
 {
@@ -138,7 +148,14 @@ static bool pvfs_nothing_new(struct pvfs_queue *q)
 	       list_empty(&q->ended) && list_empty(&q->blocking);
 }
 
-/* Poll the ring once.  LEAVE: for the last time, whatever is found.  Returns whether to go on. */
+/*
+ * Poll the ring once for the caller.
+ *
+ * LEAVE: the caller has to stop, so it does not count as a waiter after this, whether its reply was
+ * found or not.  OVER: the reason is that its budget is used up.
+ *
+ * Returns whether the caller may poll again.
+ */
 static bool pvfs_poll_once(struct pvfs_queue *q, struct pvfs_slot *slot, struct pvfs_wait *wait,
 			   bool leave, bool over)
 {
@@ -146,7 +163,10 @@ static bool pvfs_poll_once(struct pvfs_queue *q, struct pvfs_slot *slot, struct 
 
 	if (!leave && pvfs_nothing_new(q))
 		return true;
-	/* The lock's holder polls, or has just sent a request: the caller does not wait for it. */
+	/*
+	 * A caller that may poll again only tries the lock.  The lock's holder takes replies
+	 * itself, or holds the lock for a short time to send a request.
+	 */
 	if (leave)
 		spin_lock_bh(&q->poll.lock);
 	else if (!spin_trylock_bh(&q->poll.lock))
@@ -156,21 +176,24 @@ static bool pvfs_poll_once(struct pvfs_queue *q, struct pvfs_slot *slot, struct 
 		virtio_poll_mark(&q->poll);
 		pvfs_collect(q, &done, true);
 	}
-	/* The works that end these want the CPU, too, and may be on it. */
+	/* Works end the requests on these lists, and may need this CPU, so the caller leaves. */
 	leave |= !list_empty(&q->ended) || !list_empty(&q->blocking);
 	if (leave && !wait->done)
 		pvfs_leave(q, slot, over);
 	if (q->live)
 		pvfs_watch(q);
 	spin_unlock_bh(&q->poll.lock);
-	/* These wake tasks that sleep, no more. */
+	/* To end these requests is to wake the tasks that sleep for them, and does not block. */
 	pvfs_end_list(&done);
 	return !leave;
 }
 
 static bool pvfs_wait_done(struct pvfs_wait *wait)
 {
-	/* Pairs with the release in pvfs_slot_done(): the reply is in the request. */
+	/*
+	 * Pairs with the release in pvfs_slot_done().  A caller that sees true also sees the reply
+	 * in its request.
+	 */
 	return smp_load_acquire(&wait->done);
 }
 
@@ -178,13 +201,14 @@ static bool pvfs_wait_done(struct pvfs_wait *wait)
  * pvfs_wait_poll - poll for a reply
  * @q: the queue
  * @slot: the caller's request
- * @wait: of the caller, as given to pvfs_wait_begin()
+ * @wait: the caller's state, as given to pvfs_wait_begin()
  *
- * Preemption has been off since pvfs_wait_begin().  There is no cpu_relax(), because
- * hosts with pause-loop exiting take the CPU away from a loop with PAUSE.
+ * Preemption has been off since pvfs_wait_begin().  There is no cpu_relax(), because hosts with
+ * pause-loop exiting take the CPU away from a loop with PAUSE.
  *
- * Return: true if the reply is there and the caller is to end the request; else that
- * happens elsewhere, or has happened.
+ * Return: true if the reply is there and the caller is to end the request.  False if the caller has
+ * stopped polling: the task that takes the reply from the ring ends the request, or has it ended by
+ * a work.
  */
 bool pvfs_wait_poll(struct pvfs_queue *q, struct pvfs_slot *slot, struct pvfs_wait *wait)
 {
@@ -194,14 +218,14 @@ bool pvfs_wait_poll(struct pvfs_queue *q, struct pvfs_slot *slot, struct pvfs_wa
 		over = (s64)(local_clock() - wait->start) >= (s64)wait->budget;
 		more = pvfs_poll_once(q, slot, wait, over || pvfs_must_leave(q), over);
 	}
-	/* Once this caller has left, @wait does not change any more. */
+	/* After pvfs_leave() no other task can find @wait, so it does not change any more. */
 	return pvfs_wait_done(wait);
 }
 
 /**
- * pvfs_wait_over - learn from a reply that has come
+ * pvfs_wait_over - have the policy learn how long a request took
  * @q: the queue, locked
- * @slot: of the request
+ * @slot: the request's slot; its reply has been taken from the ring
  * @now: local_clock()
  */
 void pvfs_wait_over(struct pvfs_queue *q, struct pvfs_slot *slot, u64 now)
