@@ -201,9 +201,8 @@ static int vserve_read_split_desc(struct vserve_reader *rd, u64 addr, u64 *raw)
 	return 0;
 }
 
-/* One descriptor where words cannot be read in place. */
-static noinline int vserve_read_apart(struct vserve_reader *rd, const struct vserve_table *table,
-				      u32 i, struct vserve_desc *desc)
+static int vserve_read_desc(struct vserve_reader *rd, const struct vserve_table *table, u32 i,
+			    struct vserve_desc *desc)
 {
 	u64 raw[2];
 	int r = 0;
@@ -219,164 +218,26 @@ static noinline int vserve_read_apart(struct vserve_reader *rd, const struct vse
 	if (r)
 		return r;
 	vserve_desc_to_cpu(rd->vq, desc, raw);
-	return 1;
-}
-
-/* No flags of a descriptor. */
-#define VSERVE_NO_KIND	U32_MAX
-
-/*
- * struct vserve_run - descriptors that are read in one go
- * @last: @room: the last address of a region, and how many addresses come before it there
- * @shift: from there to the owner's memory
- * @want: of a descriptor's flags, those that say what kind it has to be
- */
-struct vserve_run {
-	u64 last;
-	u64 room;
-	u64 shift;
-	u32 want;
-};
-
-/* Where there is no region, or not one for both directions, the first descriptor is odd. */
-static __always_inline void vserve_run_init(struct vserve_run *run, const struct vserve_reader *rd)
-{
-	const struct vhost_iotlb_map *map = rd->data;
-
-	*run = (struct vserve_run) { .want = VSERVE_NO_KIND };
-	if (!map || map->perm != VHOST_ACCESS_RW)
-		return;
-	run->last = map->last;
-	run->room = map->last - map->start;
-	run->shift = map->addr - map->start;
-	run->want = rd->writes ? VRING_DESC_F_WRITE : 0;
-}
-
-/* Fills @iov if the buffer lies in one piece in the region.  No length is the largest one here. */
-static __always_inline bool vserve_run_fits(const struct vserve_run *run,
-					    const struct vserve_desc *desc, struct iovec *iov)
-{
-	/* An address beyond either end leaves more than there is room for. */
-	u64 rest = run->last - desc->addr;
-
-	if (unlikely(rest > run->room || (u64)desc->len - 1 > rest))
-		return false;
-	iov->iov_base = (void __user *)(unsigned long)(desc->addr + run->shift);
-	iov->iov_len = desc->len;
-	return true;
-}
-
-/*
- * Reads descriptors from the one at @i on, as long as their buffers lie in one piece in rd->data,
- * which nearly all buffers of a guest do.  The poller reads each word once, and all of them in one
- * user access.
- *
- * The access masks, or checks, the table's address only.  The check of each index keeps what is
- * read in the table.  An index has 16 bits, so a CPU that speculates past the check stays within
- * 1 MiB of user space.
- *
- * Return: 0 at the end of the chain; 1: @odd was read, and the caller has to add it; an error.
- */
-static __always_inline int vserve_read_run(struct vserve_reader *rd,
-					   const struct vserve_table *table, u32 i,
-					   struct vserve_desc *odd)
-{
-	const u64 __user *words = (const u64 __user *)table->at, *from;
-	struct vhost_virtqueue *vq = rd->vq;
-	struct iovec *iov = vq->iov + rd->iovs;
-	/* Each descriptor takes one element of vq->iov at most; a chain that has used all ends. */
-	u32 most = min_t(u32, VSERVE_MAX_CHAIN - rd->nr, ARRAY_SIZE(vq->iov) - rd->iovs);
-	u32 left = most, num = table->num, kind;
-	struct vserve_desc desc;
-	struct vserve_run run;
-	size_t len = rd->len;
-	u64 raw[2];
-	int r;
-
-	vserve_run_init(&run, rd);
-	if (should_fail_usercopy())
-		return -EFAULT;
-	if (can_do_masked_user_access())
-		words = masked_user_access_begin(words);
-	else if (!user_read_access_begin(words, num * sizeof(struct vring_desc)))
-		return -EFAULT;
-	do {
-		r = i < num ? -E2BIG : -EINVAL;
-		if (unlikely(i >= num || !left))
-			break;
-		left--;
-		from = words + 2 * (size_t)i;
-		unsafe_get_user(raw[0], from, fault);
-		unsafe_get_user(raw[1], from + 1, fault);
-		vserve_desc_to_cpu(vq, &desc, raw);
-		r = 1;
-		kind = desc.flags & (VRING_DESC_F_INDIRECT | VRING_DESC_F_WRITE);
-		if (kind != run.want) {
-			if (run.want || kind != VRING_DESC_F_WRITE || !desc.len)
-				break;
-			run.want = kind;
-			rd->writes = true;
-			rd->out = iov - vq->iov;
-			rd->out_len = len;
-		}
-		if (!vserve_run_fits(&run, &desc, iov))
-			break;
-		iov++;
-		len += desc.len;
-		i = desc.next;
-		r = 0;
-	} while (desc.flags & VRING_DESC_F_NEXT);
-	user_read_access_end();
-	rd->iovs = iov - vq->iov;
-	rd->len = len;
-	rd->nr += most - left;
-	if (unlikely(r > 0))
-		vserve_desc_to_cpu(vq, odd, raw);
-	return r;
-fault:
-	user_read_access_end();
-	/* A guest can have tables that end in a fault, and they take as long to read. */
-	rd->nr += most - left;
-	return -EFAULT;
-}
-
-/* As vserve_read_run(), or of a single descriptor that words cannot be read of in place. */
-static __always_inline int vserve_read_some(struct vserve_reader *rd,
-					    const struct vserve_table *table, u32 i,
-					    struct vserve_desc *odd)
-{
-	const unsigned long at = (unsigned long)table->at;
-
-	return likely(at && IS_ALIGNED(at, sizeof(u64)) && !rd->seek) ?
-		vserve_read_run(rd, table, i, odd) : vserve_read_apart(rd, table, i, odd);
+	return 0;
 }
 
 static int vserve_read_table(struct vserve_reader *rd, const struct vserve_desc *desc);
 
-/* Goes on with a chain whose descriptor @desc was read, and was not added. */
-static noinline int vserve_read_on(struct vserve_reader *rd, const struct vserve_table *table,
-				   struct vserve_desc *desc)
+static int vserve_read_descs(struct vserve_reader *rd, const struct vserve_table *table, u32 i)
 {
+	struct vserve_desc desc;
 	int r;
 
 	do {
-		if (desc->flags & VRING_DESC_F_INDIRECT)
-			return table->indirect ? -EINVAL : vserve_read_table(rd, desc);
-		r = vserve_add_desc(rd, desc);
-		if (r || !(desc->flags & VRING_DESC_F_NEXT))
+		r = vserve_read_desc(rd, table, i, &desc);
+		if (r)
 			return r;
-		r = vserve_read_some(rd, table, desc->next, desc);
-	} while (r > 0);
+		if (desc.flags & VRING_DESC_F_INDIRECT)
+			return table->indirect ? -EINVAL : vserve_read_table(rd, &desc);
+		r = vserve_add_desc(rd, &desc);
+		i = desc.next;
+	} while (!r && desc.flags & VRING_DESC_F_NEXT);
 	return r;
-}
-
-static __always_inline int vserve_read_descs(struct vserve_reader *rd,
-					     const struct vserve_table *table, u32 i)
-{
-	struct vserve_desc desc;
-	int r = vserve_read_some(rd, table, i, &desc);
-
-	return r > 0 ? vserve_read_on(rd, table, &desc) : r;
 }
 
 static noinline int vserve_read_table(struct vserve_reader *rd, const struct vserve_desc *desc)
@@ -397,11 +258,173 @@ static noinline int vserve_read_table(struct vserve_reader *rd, const struct vse
 	return vserve_read_descs(rd, &table, 0);
 }
 
-static __always_inline int vserve_read_chain(struct vserve_reader *rd, u32 head)
+static int vserve_read_chain(struct vserve_reader *rd, u32 head)
 {
 	const struct vserve_table ring = { .at = rd->vq->desc, .num = rd->vq->num };
 
 	return vserve_read_descs(rd, &ring, head);
+}
+
+/* Reads any chain.  Returns 0, or an error. */
+static noinline int vserve_read_slowly(struct vserve_vring *vring, u32 head,
+				       struct vserve_chain *chain)
+{
+	struct vserve_reader rd = { .vq = &vring->vq };
+	int r = vserve_read_chain(&rd, head);
+
+	vring->round_descs += rd.nr;
+	if (r)
+		return r;
+	if (!rd.writes)
+		vserve_begin_writes(&rd);
+	vring->map = rd.data;
+	vring->map_of = vring->vq.umem;
+	*chain = (struct vserve_chain) {
+		.iov = vring->vq.iov, .out = rd.out, .in = rd.iovs - rd.out,
+		.out_len = rd.out_len, .in_len = rd.len - rd.out_len,
+	};
+	return 0;
+}
+
+/*
+ * struct vserve_region - a region of the guest's memory that is there for both directions
+ * @last: @room: its last address, and how many addresses come before it there
+ * @shift: from there to the owner's memory
+ */
+struct vserve_region {
+	u64 last;
+	u64 room;
+	u64 shift;
+};
+
+/* Whether @len bytes at @addr lie in the region.  No length is the largest one here. */
+static __always_inline bool vserve_region_has(const struct vserve_region *region, u64 addr, u32 len)
+{
+	/* An address beyond either end leaves more than there is room for. */
+	u64 rest = region->last - addr;
+
+	return rest <= region->room && (u64)len - 1 <= rest;
+}
+
+static __always_inline void __user *vserve_region_at(const struct vserve_region *region, u64 addr)
+{
+	return (void __user *)(unsigned long)(addr + region->shift);
+}
+
+/*
+ * Where the table of @desc, which is the first one of its chain, lies in the owner's memory.
+ * Returns NULL for one that vserve_read_slowly() has to look at.
+ */
+static const u64 __user *vserve_simple_table(const struct vserve_region *region,
+					     const struct vserve_desc *desc)
+{
+	const u64 __user *at = vserve_region_at(region, desc->addr);
+
+	if (desc->flags & VRING_DESC_F_NEXT || desc->len % sizeof(struct vring_desc) ||
+	    !vserve_region_has(region, desc->addr, desc->len) ||
+	    !IS_ALIGNED((unsigned long)at, sizeof(*at)))
+		return NULL;
+	return at;
+}
+
+/*
+ * Reads a chain whose buffers lie in @map, one piece each, and whose descriptors are all in the
+ * ring, or all in one table there: nearly all chains of a guest do.  The poller reads each word
+ * once, and those of a table in one user access.
+ *
+ * The access masks, or checks, the table's address only.  The check of each index keeps what is
+ * read in the table.  An index has 16 bits, so a CPU that speculates past the check stays within
+ * 1 MiB of user space.
+ *
+ * Returns 0, or -EAGAIN: the chain is another one, or it is wrong, or memory is missing.  The
+ * caller then forgets what was read here, and reads the chain from its start.  The round counts
+ * these descriptors all the same, because they took as long to read.
+ */
+static __always_inline int vserve_read_simply(struct vserve_vring *vring,
+					      const struct vhost_iotlb_map *map, u32 i,
+					      struct vserve_chain *chain)
+{
+	struct vhost_virtqueue *vq = &vring->vq;
+	const u64 __user *words = (const u64 __user *)vq->desc, *from;
+	/* Each descriptor takes one element of vq->iov. */
+	struct iovec *iov = vq->iov, *end = iov + min(VSERVE_MAX_CHAIN, ARRAY_SIZE(vq->iov));
+	const struct vserve_region region = {
+		.last = map->last, .room = map->last - map->start, .shift = map->addr - map->start,
+	};
+	u32 num = vq->num, want = 0, kind;
+	struct vserve_desc desc;
+	bool in_ring = true;
+	size_t len = 0;
+	u64 raw[2];
+
+again:
+	if (should_fail_usercopy())
+		return -EAGAIN;
+	if (can_do_masked_user_access())
+		words = masked_user_access_begin(words);
+	else if (!user_read_access_begin(words, num * sizeof(struct vring_desc)))
+		return -EAGAIN;
+	do {
+		if (unlikely(i >= num))
+			goto other;
+		if (unlikely(iov == end))
+			goto other;
+		from = words + 2 * (size_t)i;
+		unsafe_get_user(raw[0], from, other);
+		unsafe_get_user(raw[1], from + 1, other);
+		vserve_desc_to_cpu(vq, &desc, raw);
+		kind = desc.flags & (VRING_DESC_F_INDIRECT | VRING_DESC_F_WRITE);
+		if (kind != want) {
+			if (kind == VRING_DESC_F_INDIRECT && in_ring && iov == vq->iov)
+				goto table;
+			if (want || kind != VRING_DESC_F_WRITE)
+				goto other;
+			want = kind;
+			chain->out = iov - vq->iov;
+			chain->out_len = len;
+		}
+		if (unlikely(!vserve_region_has(&region, desc.addr, desc.len)))
+			goto other;
+		iov->iov_base = vserve_region_at(&region, desc.addr);
+		iov->iov_len = desc.len;
+		iov++;
+		len += desc.len;
+		i = desc.next;
+	} while (desc.flags & VRING_DESC_F_NEXT);
+	user_read_access_end();
+	if (!want) {
+		chain->out = iov - vq->iov;
+		chain->out_len = len;
+	}
+	chain->iov = vq->iov;
+	chain->in = iov - vq->iov - chain->out;
+	chain->in_len = len - chain->out_len;
+	vring->round_descs += iov - vq->iov;
+	return 0;
+table:
+	user_read_access_end();
+	words = vserve_simple_table(&region, &desc);
+	num = desc.len / sizeof(struct vring_desc);
+	i = 0;
+	in_ring = false;
+	if (words)
+		goto again;
+	return -EAGAIN;
+other:
+	user_read_access_end();
+	vring->round_descs += iov - vq->iov + 1;
+	return -EAGAIN;
+}
+
+/* The region that the last chain lay in, if a simple chain can lie there, and ring has words. */
+static __always_inline const struct vhost_iotlb_map *vserve_simple_map(struct vserve_vring *vring)
+{
+	const struct vhost_iotlb_map *map = vring->map;
+
+	if (unlikely(vring->map_of != vring->vq.umem || !map || map->perm != VHOST_ACCESS_RW ||
+		     !IS_ALIGNED((unsigned long)vring->vq.desc, sizeof(u64))))
+		return NULL;
+	return map;
 }
 
 /**
@@ -415,8 +438,7 @@ static __always_inline int vserve_read_chain(struct vserve_reader *rd, u32 head)
 int vserve_get_chain(struct vserve_vring *vring, struct vserve_chain *chain)
 {
 	struct vhost_virtqueue *vq = &vring->vq;
-	const struct vhost_iotlb_map *map = vring->map_of == vq->umem ? vring->map : NULL;
-	struct vserve_reader rd = { .vq = vq, .data = map, .table = map };
+	const struct vhost_iotlb_map *map = vserve_simple_map(vring);
 	u16 head, ahead;
 	int r;
 
@@ -426,20 +448,12 @@ int vserve_get_chain(struct vserve_vring *vring, struct vserve_chain *chain)
 	ahead = vq->avail_idx - vq->last_avail_idx;
 	if (!ahead || ahead > vq->num || !vserve_get_head(vring, &head))
 		return -EFAULT;
-	r = vserve_read_chain(&rd, head);
-	vring->round_descs += rd.nr;
-	if (r)
-		return r;
-	vring->map = rd.data;
-	vring->map_of = vq->umem;
+	if (!map || vserve_read_simply(vring, map, head, chain)) {
+		r = vserve_read_slowly(vring, head, chain);
+		if (r)
+			return r;
+	}
 	vq->last_avail_idx++;
-	if (!rd.writes)
-		vserve_begin_writes(&rd);
-	chain->iov = vq->iov;
-	chain->out = rd.out;
-	chain->in = rd.iovs - rd.out;
-	chain->out_len = rd.out_len;
-	chain->in_len = rd.len - rd.out_len;
 	return head;
 }
 
