@@ -108,11 +108,13 @@ static __always_inline bool vserve_get_words(void *to, const void __user *from, 
 		at = masked_user_access_begin(at);
 	else if (!user_read_access_begin(at, len))
 		return false;
-	for (; len > sizeof(*word); len -= 2 * sizeof(*word), word += 2, at += 2) {
+	for (; len >= 4 * sizeof(*word); len -= 4 * sizeof(*word), word += 4, at += 4) {
 		unsafe_get_user(word[0], at, fault);
 		unsafe_get_user(word[1], at + 1, fault);
+		unsafe_get_user(word[2], at + 2, fault);
+		unsafe_get_user(word[3], at + 3, fault);
 	}
-	if (len)
+	for (; len; len -= sizeof(*word), word++, at++)
 		unsafe_get_user(*word, at, fault);
 	user_read_access_end();
 	return true;

@@ -65,15 +65,6 @@ void vhfs_fill_attr(const struct vhfs_place *at, const struct kstat *stat,
 	attr->flags = vhfs_attr_flags(at);
 }
 
-static void vhfs_set_attr_timeout(const struct vhfs_export *ex, u64 *valid,
-				  u32 *valid_nsec)
-{
-	u32 rest;
-
-	*valid = div_u64_rem(ex->cfg.attr_timeout_ms, MSEC_PER_SEC, &rest);
-	*valid_nsec = rest * NSEC_PER_MSEC;
-}
-
 static int vhfs_answer_attr(struct vhfs_req *req)
 {
 	struct fuse_attr_out *out = vhfs_reply(req, struct fuse_attr_out);
@@ -86,7 +77,8 @@ static int vhfs_answer_attr(struct vhfs_req *req)
 	if (r)
 		return r;
 	vhfs_fill_attr(&self, &stat, &out->attr);
-	vhfs_set_attr_timeout(req->ex, &out->attr_valid, &out->attr_valid_nsec);
+	out->attr_valid = req->ex->attr_valid.sec;
+	out->attr_valid_nsec = req->ex->attr_valid.nsec;
 	return 0;
 }
 
@@ -146,7 +138,8 @@ int vhfs_statx(struct vhfs_req *req)
 		return r;
 	out = vhfs_reply(req, struct fuse_statx_out);
 	vhfs_fill_statx(req->ex, &stat, &out->stat);
-	vhfs_set_attr_timeout(req->ex, &out->attr_valid, &out->attr_valid_nsec);
+	out->attr_valid = req->ex->attr_valid.sec;
+	out->attr_valid_nsec = req->ex->attr_valid.nsec;
 	return 0;
 }
 

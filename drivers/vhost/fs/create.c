@@ -269,13 +269,20 @@ static int vhfs_make_file(struct vhfs_req *req, struct dentry *dentry,
 	return r;
 }
 
+/* The reply of CREATE and TMPFILE. */
+struct vhfs_opened {
+	struct fuse_entry_out entry;
+	struct fuse_open_out open;
+};
+
 /* @handle is the guest's, or gone, after this. */
 static int vhfs_open_place(struct vhfs_req *req, struct vhfs_handle *handle,
 			   const struct vhfs_place *at, bool made)
 {
 	const struct fuse_create_in *arg = vhfs_args(req, struct fuse_create_in);
 	struct path path = { .mnt = at->mount->mnt, .dentry = at->dentry };
-	struct fuse_entry_out *entry = (void *)req->reply;
+	struct vhfs_opened *out = vhfs_reply(req, struct vhfs_opened);
+	struct fuse_entry_out *entry = &out->entry;
 	int r;
 
 	r = vhfs_fill_entry(req, at, entry);
@@ -284,8 +291,7 @@ static int vhfs_open_place(struct vhfs_req *req, struct vhfs_handle *handle,
 		return r;
 	}
 	vhfs_handle_opens(handle, entry->nodeid, at->dentry, arg->flags);
-	r = vhfs_open_node(req, handle, &path, arg->flags, made,
-			   (void *)(entry + 1));
+	r = vhfs_open_node(req, handle, &path, arg->flags, made, &out->open);
 	if (r) {
 		vhfs_node_unknow(req, entry->nodeid);
 		return r;
@@ -295,7 +301,6 @@ static int vhfs_open_place(struct vhfs_req *req, struct vhfs_handle *handle,
 		entry->attr.size = 0;
 		entry->attr.blocks = 0;
 	}
-	req->reply_len = sizeof(*entry) + sizeof(struct fuse_open_out);
 	return 0;
 }
 
@@ -387,8 +392,8 @@ static struct file *vhfs_open_tmpfile(struct vhfs_req *req)
 static int vhfs_answer_tmpfile(struct vhfs_req *req, struct file *file,
 			       struct vhfs_handle *handle)
 {
-	struct fuse_entry_out *entry = (void *)req->reply;
-	struct fuse_open_out *open = (void *)(entry + 1);
+	struct vhfs_opened *out = vhfs_reply(req, struct vhfs_opened);
+	struct fuse_entry_out *entry = &out->entry;
 	const struct vhfs_place at = vhfs_place(req, file->f_path.dentry);
 	int r = vhfs_fill_entry(req, &at, entry);
 
@@ -404,10 +409,9 @@ static int vhfs_answer_tmpfile(struct vhfs_req *req, struct file *file,
 		vhfs_node_unknow(req, entry->nodeid);
 		return r;
 	}
-	open->fh = handle->id;
-	open->open_flags = vhfs_fopen_flags(req->ex, file_inode(file));
+	out->open.fh = handle->id;
+	out->open.open_flags = vhfs_fopen_flags(req->ex, file_inode(file));
 	vhfs_handle_put(handle, true);
-	req->reply_len = sizeof(*entry) + sizeof(*open);
 	return 0;
 }
 

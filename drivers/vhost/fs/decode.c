@@ -4,6 +4,7 @@
  * copy.  dispatch.c carries the request out.
  */
 #include <linux/limits.h>
+#include <linux/nospec.h>
 #include <linux/slab.h>
 #include <linux/vhost_serve.h>
 #include <linux/vhost_serve_words.h>
@@ -192,8 +193,6 @@ static noinline int vhfs_get_rest(struct vhfs_req *req, size_t rest)
 
 	if (rest > MAX_REST)
 		return -EINVAL;
-	if (!rest && !req->op->names[0])
-		return 0;
 	/* Too much for the poller to copy, or to allocate. */
 	if (!req->may_sleep && rest >= PAGE_SIZE)
 		return VHFS_PUNT;
@@ -244,8 +243,6 @@ static noinline int vhfs_get_ext(struct vhfs_req *req, size_t len)
 	void *ext;
 	int r;
 
-	if (!len)
-		return 0;
 	if (len > VHFS_MAX_EXT)
 		return -EINVAL;
 	if (!req->may_sleep)
@@ -276,6 +273,8 @@ static int vhfs_get_args(struct vhfs_req *req)
 	r = vhfs_fetch(req, req->fixed, fixed);
 	if (r)
 		return r;
+	if (unlikely(fixed < req->op->in))
+		memset((char *)req->fixed + fixed, 0, req->op->in - fixed);
 	left -= fixed;
 	if (req->op->flags & VHFS_OP_DATA_IN) {
 		if (ext)
@@ -284,13 +283,25 @@ static int vhfs_get_args(struct vhfs_req *req)
 		iov_iter_truncate(&req->src, left);
 		return 0;
 	}
-	r = vhfs_get_rest(req, left);
-	return r ?: vhfs_get_ext(req, ext);
+	/* Most requests end here. */
+	r = left || req->op->names[0] ? vhfs_get_rest(req, left) : 0;
+	return r || !ext ? r : vhfs_get_ext(req, ext);
+}
+
+/* The line of the table for an opcode of the guest's; NULL: it is not served. */
+static const struct vhfs_op *vhfs_find_op(u32 opcode)
+{
+	const struct vhfs_op *op;
+
+	if (opcode >= VHFS_OPS)
+		return NULL;
+	op = &vhfs_ops[array_index_nospec(opcode, VHFS_OPS)];
+	return op->run ? op : NULL;
 }
 
 /**
  * vhfs_decode - read a request
- * @req: with @src, @dst, @out_room and @may_sleep; all else is zero
+ * @req: with @src, @dst, @out_room and @may_sleep; what is before @src is zero
  *
  * Returns 0, an error to answer with (if req->known), or VHFS_PUNT.
  */

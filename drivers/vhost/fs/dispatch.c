@@ -4,7 +4,6 @@
  * node, checks it, takes on the credentials that it acts with (cred.c), and calls the operation's
  * function.  It also says which requests the poller's thread may carry out.
  */
-#include <linux/nospec.h>
 #include <linux/vhost_serve.h>
 
 #include "fs.h"
@@ -35,7 +34,7 @@
 #define OUT(type)	sizeof(struct fuse_##type##_out)
 #define OPENED		(OUT(entry) + OUT(open))
 
-static const struct vhfs_op vhfs_ops[] = {
+const struct vhfs_op vhfs_ops[VHFS_OPS] = {
 	OP(INIT,	init,	EARLY | NO_NODE | PLAIN | VARIES |
 	   VHFS_OP_ARGS_VARY, IN(init), OUT(init),
 	   .in_min = offsetof(struct fuse_init_in, flags2)),
@@ -100,22 +99,6 @@ static const struct vhfs_op vhfs_ops[] = {
 };
 
 /* clang-format on */
-
-/**
- * vhfs_find_op - the line of the table for an opcode
- * @opcode: the guest's
- *
- * Returns NULL if it is not served.
- */
-const struct vhfs_op *vhfs_find_op(u32 opcode)
-{
-	const struct vhfs_op *op;
-
-	if (opcode >= ARRAY_SIZE(vhfs_ops))
-		return NULL;
-	op = &vhfs_ops[array_index_nospec(opcode, ARRAY_SIZE(vhfs_ops))];
-	return op->run ? op : NULL;
-}
 
 /*
  * The first time, which is in the poller's round, is the only one that looks for the node.  Who
@@ -402,18 +385,4 @@ int vhfs_wire_error(int error)
 	default:
 		return -EIO;
 	}
-}
-
-/**
- * vhfs_fill_header - the header of a reply
- * @req: done
- * @oh: to be filled
- */
-void vhfs_fill_header(const struct vhfs_req *req, struct fuse_out_header *oh)
-{
-	oh->unique = req->in.unique;
-	oh->error = likely(!req->error) ? 0 : vhfs_wire_error(req->error);
-	oh->len = sizeof(*oh);
-	if (!oh->error)
-		oh->len += req->reply_len + req->body_len + req->data_len;
 }

@@ -50,10 +50,19 @@ static int vhfs_check_config(const struct vhost_fs_export *cfg)
 	return cfg->max_dentries && cfg->max_dentries < MIN_DENTRIES ? -EINVAL : 0;
 }
 
+static struct vhfs_timeout vhfs_timeout(u32 ms)
+{
+	return (struct vhfs_timeout) {
+		.sec = ms / MSEC_PER_SEC, .nsec = ms % MSEC_PER_SEC * NSEC_PER_MSEC,
+	};
+}
+
 static void vhfs_set_config(struct vhfs_export *ex,
 			    const struct vhost_fs_export *cfg)
 {
 	ex->cfg = *cfg;
+	ex->entry_valid = vhfs_timeout(cfg->entry_timeout_ms);
+	ex->attr_valid = vhfs_timeout(cfg->attr_timeout_ms);
 	ex->cfg.max_nodes = cfg->max_nodes ?: DEFAULT_NODES;
 	ex->cfg.max_handles = cfg->max_handles ?: DEFAULT_HANDLES;
 	ex->cfg.max_locks = cfg->max_locks ?: DEFAULT_LOCKS;

@@ -126,6 +126,9 @@ struct vhfs_op {
 	u8 names[2];
 };
 
+/* One more than the highest opcode that is served. */
+#define VHFS_OPS	(FUSE_STATX + 1)
+
 /*
  * struct vhfs_direct - direct I/O without a thread, see direct.c
  * @iocb: of the I/O
@@ -172,11 +175,6 @@ struct vhfs_req {
 	struct vhfs_export *ex;
 	const void *ring;
 	const struct vhfs_op *op;
-	struct fuse_in_header in;
-	u32 out_room;
-	struct iov_iter src;
-	struct iov_iter dst;
-	u64 fixed[12];
 	char *buf;
 	const char *names[2];
 	u8 name_len[2];
@@ -189,9 +187,9 @@ struct vhfs_req {
 	u32 tail_len;
 	u32 group;
 	u32 session;
+	u32 out_room;
 	struct vhfs_node *node;
 	struct vhfs_handle *handle;
-	u64 reply[38];
 	u32 reply_len;
 	u32 body_len;
 	void *body;
@@ -199,6 +197,12 @@ struct vhfs_req {
 	int error;
 	u64 start_ns;
 	struct vhfs_direct direct;
+	/* vhfs_take() zeroes what is before @src.  What follows is written before it is read. */
+	struct iov_iter src;
+	struct iov_iter dst;
+	struct fuse_in_header in;
+	u64 fixed[12];
+	u64 reply[38];
 };
 
 static __always_inline const void *vhfs_fixed(const struct vhfs_req *req,
@@ -212,13 +216,14 @@ static __always_inline void *vhfs_reply_room(struct vhfs_req *req, size_t size)
 {
 	BUILD_BUG_ON(size > sizeof(req->reply));
 	req->reply_len = size;
+	memset(req->reply, 0, size);
 	return req->reply;
 }
 
 /* The fixed arguments as @type. */
 #define vhfs_args(req, type)	((const type *)vhfs_fixed(req, sizeof(type)))
 
-/* The fixed reply as @type; it is zero until it is filled. */
+/* The fixed reply as @type; it is zero. */
 #define vhfs_reply(req, type)	((type *)vhfs_reply_room(req, sizeof(type)))
 
 /*
@@ -410,10 +415,17 @@ struct vhfs_session {
 	u64 flags;
 };
 
+/* How long the guest may trust what it was told, as a reply has it. */
+struct vhfs_timeout {
+	u64 sec;
+	u32 nsec;
+};
+
 /*
  * struct vhfs_export - a directory that is served, and what its guest knows of it
  * @root: the private mount and its root
  * @cfg: as user space gave it, defaults filled in
+ * @entry_valid: @attr_valid: of its timeouts
  * @creds: of the task that set it up, less what must not act here; see cred.c
  * @user_ns: in which the guest's ids are said
  * @pid: the owner's, as the host sees it beside locks
@@ -430,6 +442,8 @@ struct vhfs_session {
 struct vhfs_export {
 	struct path root;
 	struct vhost_fs_export cfg;
+	struct vhfs_timeout entry_valid;
+	struct vhfs_timeout attr_valid;
 	struct vhfs_creds *creds;
 	struct user_namespace *user_ns;
 	struct vhfs_mount *top;
@@ -533,11 +547,10 @@ int vhfs_decode(struct vhfs_req *req);
 void vhfs_req_free(struct vhfs_req *req);
 
 /* dispatch.c */
-const struct vhfs_op *vhfs_find_op(u32 opcode);
+extern const struct vhfs_op vhfs_ops[VHFS_OPS];
 int vhfs_run(struct vhfs_req *req);
 bool vhfs_is_hot(const struct vhfs_req *req);
 int vhfs_wire_error(int error);
-void vhfs_fill_header(const struct vhfs_req *req, struct fuse_out_header *oh);
 
 /* ring.c */
 void vhfs_req_done(struct vhfs_req *req, int error);

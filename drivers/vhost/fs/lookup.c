@@ -16,14 +16,10 @@
 static void vhfs_set_timeouts(const struct vhfs_export *ex,
 			      struct fuse_entry_out *out)
 {
-	u32 nsec;
-
-	out->entry_valid = div_u64_rem(ex->cfg.entry_timeout_ms, MSEC_PER_SEC,
-				       &nsec);
-	out->entry_valid_nsec = nsec * NSEC_PER_MSEC;
-	out->attr_valid = div_u64_rem(ex->cfg.attr_timeout_ms, MSEC_PER_SEC,
-				      &nsec);
-	out->attr_valid_nsec = nsec * NSEC_PER_MSEC;
+	out->entry_valid = ex->entry_valid.sec;
+	out->entry_valid_nsec = ex->entry_valid.nsec;
+	out->attr_valid = ex->attr_valid.sec;
+	out->attr_valid_nsec = ex->attr_valid.nsec;
 }
 
 static int vhfs_stat_entry(struct vhfs_req *req, const struct vhfs_place *at,

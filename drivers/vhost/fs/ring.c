@@ -19,8 +19,8 @@
 #include <trace/events/vhost_fs.h>
 
 /* Like iov_iter_init(), in place. */
-static void vhfs_set_iters(struct vhfs_req *req, const struct iovec *iov,
-			   const struct vserve_chain *chain)
+static __always_inline void vhfs_set_iters(struct vhfs_req *req, const struct iovec *iov,
+					   const struct vserve_chain *chain)
 {
 	req->src = (struct iov_iter) {
 		.iter_type = ITER_IOVEC, .data_source = ITER_SOURCE,
@@ -131,11 +131,31 @@ static bool vhfs_copy_out(const void *from, size_t len, struct iov_iter *to)
 	return true;
 }
 
+static __always_inline bool vhfs_put_header(struct fuse_out_header __user *to,
+					    const struct fuse_out_header *oh)
+{
+	if (should_fail_usercopy())
+		return false;
+	if (can_do_masked_user_access())
+		to = masked_user_access_begin(to);
+	else if (!user_write_access_begin(to, sizeof(*to)))
+		return false;
+	unsafe_put_user(oh->len, &to->len, fault);
+	unsafe_put_user(oh->error, &to->error, fault);
+	unsafe_put_user(oh->unique, &to->unique, fault);
+	user_write_access_end();
+	return true;
+fault:
+	user_write_access_end();
+	return false;
+}
+
 /*
  * Linux has a buffer for the header, and one for the rest.  Returns false if the guest has others,
  * or if its memory cannot be written in place.
  */
-static bool vhfs_reply_in_place(const struct vhfs_req *req, const struct fuse_out_header *oh)
+static __always_inline bool vhfs_reply_in_place(const struct vhfs_req *req,
+						const struct fuse_out_header *oh)
 {
 	const struct iovec *iov = req->dst.__iov;
 	size_t len = oh->error ? 0 : req->reply_len;
@@ -144,19 +164,33 @@ static bool vhfs_reply_in_place(const struct vhfs_req *req, const struct fuse_ou
 		return false;
 	if (len && (iov[1].iov_len < len || !vserve_is_words(iov[1].iov_base, len)))
 		return false;
-	return vserve_put_words(iov->iov_base, oh, sizeof(*oh)) &&
+	return vhfs_put_header(iov->iov_base, oh) &&
 	       (!len || vserve_put_words(iov[1].iov_base, req->reply, len));
 }
 
-/* Returns false if the guest's memory is not there. */
-static noinline bool vhfs_copy_reply(const struct vhfs_req *req, const struct fuse_out_header *oh)
+static __always_inline struct fuse_out_header vhfs_header(const struct vhfs_req *req)
 {
+	struct fuse_out_header oh = {
+		.len = sizeof(oh),
+		.error = likely(!req->error) ? 0 : vhfs_wire_error(req->error),
+		.unique = req->in.unique,
+	};
+
+	if (!oh.error)
+		oh.len += req->reply_len + req->body_len + req->data_len;
+	return oh;
+}
+
+/* Returns false if the guest's memory is not there. */
+static noinline bool vhfs_copy_reply(const struct vhfs_req *req)
+{
+	const struct fuse_out_header oh = vhfs_header(req);
 	struct iov_iter to = req->dst;
 
-	if (!vhfs_copy_out(oh, sizeof(*oh), &to))
+	if (!vhfs_copy_out(&oh, sizeof(oh), &to))
 		return false;
-	return oh->error || (vhfs_copy_out(req->reply, req->reply_len, &to) &&
-			     vhfs_copy_out(req->body, req->body_len, &to));
+	return oh.error || (vhfs_copy_out(req->reply, req->reply_len, &to) &&
+			    vhfs_copy_out(req->body, req->body_len, &to));
 }
 
 /* Returns how many bytes the guest has, or -EFAULT. */
@@ -166,15 +200,15 @@ static int vhfs_write_reply(struct vhfs_req *req)
 
 	if (!vhfs_has_reply(req))
 		return 0;
-	vhfs_fill_header(req, &oh);
+	oh = vhfs_header(req);
 	/* decode.c and the operations see to it that it fits. */
-	if (oh.len > req->out_room) {
+	if (unlikely(oh.len > req->out_room)) {
 		req->error = -EIO;
-		vhfs_fill_header(req, &oh);
+		oh = vhfs_header(req);
 	}
 	if (!req->body_len && vhfs_reply_in_place(req, &oh))
 		return oh.len;
-	return vhfs_copy_reply(req, &oh) ? oh.len : -EFAULT;
+	return vhfs_copy_reply(req) ? oh.len : -EFAULT;
 }
 
 /* Without @may_sleep, -EFAULT: the guest's memory is not there, and nothing was let go of. */
@@ -224,7 +258,7 @@ int vhfs_take(struct vserve_req *base, const struct vserve_chain *chain,
 	struct vhfs_req *req = &slot->req;
 	int r;
 
-	memset(req, 0, sizeof(*req));
+	memset(req, 0, offsetof(struct vhfs_req, src));
 	slot->answered = false;
 	req->ex = to_vhfs_dev(base->vring->dev)->ex;
 	req->ring = base->vring;
@@ -318,7 +352,6 @@ void vhfs_work(struct vserve_req *base)
 		return;
 	}
 	/* The poller may have begun a reply before it had to give up. */
-	memset(req->reply, 0, sizeof(req->reply));
 	req->reply_len = 0;
 	req->data_len = 0;
 	req->may_sleep = true;
