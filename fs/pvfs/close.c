@@ -87,8 +87,11 @@ static bool pvfs_no_close_is_sent(struct pvfs_dev *dev)
 	bool none = true;
 
 	spin_lock(&dev->close_lock);
-	list_for_each_entry(close, &dev->closes, node)
-		none &= !close->background;
+	list_for_each_entry(close, &dev->closes, node) {
+		none = !close->background;
+		if (!none)
+			break;
+	}
 	spin_unlock(&dev->close_lock);
 	return none;
 }
