@@ -206,18 +206,19 @@ again:
 }
 
 /*
- * linkat(2) asks this, and vfs_link() does not.  A guest that is not squashed checks for itself.
- * A squashed one is bound as the host's users are with fs.protected_hardlinks=1: it makes no link
- * to a file of another user that it could not write, or whose set-id bit it would keep alive.
+ * linkat(2) asks this, and vfs_link() does not.  A guest is bound as the host's users are with
+ * fs.protected_hardlinks=1: unless the file is its own, or it has CAP_FOWNER over it, as a guest of
+ * the host's root has, it makes no link to a file that it could not write, or whose set-id bit it
+ * would keep alive.
  */
-static int vhfs_may_link(const struct vhfs_req *req, const struct vhfs_node *node)
+static int vhfs_may_link(const struct vhfs_node *node)
 {
 	struct mnt_idmap *idmap = mnt_idmap(node->mount->mnt);
 	struct inode *inode = node->inode;
 	const umode_t gid = S_ISGID | 0010;
 	umode_t mode = inode->i_mode;
 
-	if (!(req->ex->cfg.flags & VHOST_FS_EXPORT_SQUASH) || inode_owner_or_capable(idmap, inode))
+	if (inode_owner_or_capable(idmap, inode))
 		return 0;
 	if (!S_ISREG(mode) || mode & S_ISUID || (mode & gid) == gid)
 		return -EPERM;
@@ -236,7 +237,7 @@ int vhfs_link(struct vhfs_req *req)
 	if (!r && node->mount->mnt != vhfs_mnt(req))
 		r = -EXDEV;
 	if (!r)
-		r = vhfs_may_link(req, node);
+		r = vhfs_may_link(node);
 	if (!r)
 		r = vhfs_link_node(req, node);
 	vhfs_node_put(node, !req->hot);

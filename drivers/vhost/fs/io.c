@@ -292,6 +292,9 @@ static ssize_t vhfs_do_io(struct vhfs_req *req, struct vhfs_handle *handle,
 		if (r > 0 && req->threadless)
 			iocb->ki_flags &= ~IOCB_DIRECT;
 	} while (r > 0 && done < want && !(iocb->ki_flags & IOCB_APPEND));
+	/* The disk may have ended the request, and the ring may have freed its slot. */
+	if (r == -EIOCBQUEUED)
+		return r;
 	return vhfs_io_result(req, done, r);
 }
 

@@ -34,6 +34,8 @@
 #define RANGES_PER_LOCK	4
 #define RETRY_MIN_MS	1U
 #define RETRY_MAX_MS	100U
+/* So many requests that wait for a flock lock try at once when one went. */
+#define FLOCK_WAKES	8
 
 /*
  * struct vhfs_locks - what an export has of locks
@@ -43,6 +45,7 @@
  * @lock: @owners, @waits
  * @nr: owners and waits
  * @ranges: POSIX locks in the host's lists, and the copies of them that requests have
+ * @claims: owners that have, or had, locks by a handle, counted for each handle
  */
 struct vhfs_locks {
 	struct vhfs_export *ex;
@@ -52,6 +55,7 @@ struct vhfs_locks {
 	struct list_head waits;
 	atomic_t nr;
 	atomic_long_t ranges;
+	atomic_long_t claims;
 };
 
 /*
@@ -219,15 +223,27 @@ static const struct lock_manager_operations vhfs_lock_ops = {
 	.lm_notify	= vhfs_lm_notify,
 };
 
+static s64 vhfs_max_ranges(const struct vhfs_locks *locks)
+{
+	return (s64)locks->ex->cfg.max_locks * RANGES_PER_LOCK;
+}
+
 /* So that the locks go with the handle, if the guest does not release them. */
 static int vhfs_claim(struct vhfs_handle *handle, struct vhfs_owner *owner)
 {
 	struct vhfs_claim *new = kmalloc(sizeof(*new), GFP_KERNEL_ACCOUNT);
+	struct vhfs_locks *locks = owner->locks;
 	struct vhfs_claim *claim;
 	bool found = false;
 
 	if (!new)
 		return -ENOLCK;
+	if (atomic_long_inc_return(&locks->claims) > vhfs_max_ranges(locks)) {
+		atomic_long_dec(&locks->claims);
+		atomic64_inc(&locks->ex->refused);
+		kfree(new);
+		return -ENOLCK;
+	}
 	new->owner = owner;
 	spin_lock(&handle->claim_lock);
 	list_for_each_entry(claim, &handle->claims, node)
@@ -240,8 +256,10 @@ static int vhfs_claim(struct vhfs_handle *handle, struct vhfs_owner *owner)
 		list_add(&new->node, &handle->claims);
 	}
 	spin_unlock(&handle->claim_lock);
-	if (found)
+	if (found) {
+		atomic_long_dec(&locks->claims);
 		kfree(new);
+	}
 	return 0;
 }
 
@@ -265,6 +283,7 @@ static void vhfs_drop_claim(struct vhfs_claim *claim)
 {
 	if (!claim)
 		return;
+	atomic_long_dec(&claim->owner->locks->claims);
 	vhfs_owner_put(claim->owner);
 	kfree(claim);
 }
@@ -325,18 +344,23 @@ void vhfs_unlock_all(struct vhfs_handle *handle)
  * @ex: the export
  * @inode: that it was on
  *
- * Requests that wait for one try at once.
+ * The first requests that wait for one try at once, and the others by their delay: each try looks
+ * at all flock locks of the file, and a guest can have many of both.
  */
 void vhfs_flock_freed(struct vhfs_export *ex, const struct inode *inode)
 {
 	struct vhfs_locks *locks = ex->locks;
+	unsigned int wakes = 0;
 	struct vhfs_wait *wait;
 
 	spin_lock(&locks->lock);
-	list_for_each_entry(wait, &locks->waits, node)
-		if (file_inode(wait->handle->file) == inode &&
-		    !wait->fl.fl_lmops)
-			mod_delayed_work(ex->wq, &wait->work, 0);
+	list_for_each_entry(wait, &locks->waits, node) {
+		if (file_inode(wait->handle->file) != inode || wait->fl.fl_lmops)
+			continue;
+		mod_delayed_work(ex->wq, &wait->work, 0);
+		if (++wakes == FLOCK_WAKES)
+			break;
+	}
 	spin_unlock(&locks->lock);
 }
 
@@ -413,7 +437,7 @@ static bool vhfs_too_many_ranges(struct vhfs_owner *owner,
 {
 	struct vhfs_locks *locks = owner->locks;
 	bool unlock = arg->lk.type == F_UNLCK;
-	u64 max = (u64)locks->ex->cfg.max_locks * RANGES_PER_LOCK;
+	s64 max = vhfs_max_ranges(locks);
 
 	if (unlock && !arg->lk.start && arg->lk.end == OFFSET_MAX)
 		return false;
@@ -451,17 +475,18 @@ static int vhfs_fill_lock(const struct vhfs_req *req,
 static int vhfs_try_flock(struct vhfs_handle *handle, struct file_lock *fl)
 {
 	struct file *file = handle->file;
-	bool unlock = fl->c.flc_type == F_UNLCK;
+	/* It unlocks, or may make a shared lock of an exclusive one. */
+	bool frees = fl->c.flc_type != F_WRLCK && READ_ONCE(handle->flocked);
 	int r;
 
-	if (!unlock)
+	if (fl->c.flc_type != F_UNLCK)
 		WRITE_ONCE(handle->flocked, true);
 	/* Without FL_SLEEP it does not wait. */
 	if (file->f_op->flock)
 		r = file->f_op->flock(file, F_SETLK, fl);
 	else
 		r = locks_lock_inode_wait(file_inode(file), fl);
-	if (!r)
+	if (!r && frees)
 		vhfs_flock_freed(handle->ex, file_inode(file));
 	return r;
 }
@@ -599,7 +624,9 @@ static void vhfs_wait_work(struct work_struct *work)
 	}
 	queue_delayed_work(wait->locks->ex->wq, &wait->work,
 			   msecs_to_jiffies(wait->delay));
-	wait->delay = min(2 * wait->delay, RETRY_MAX_MS);
+	/* All of an export's waits together try about 1,000 times a second. */
+	wait->delay = min(2 * wait->delay,
+			  max_t(unsigned int, RETRY_MAX_MS, atomic_read(&wait->locks->nr)));
 }
 
 /* With locks->lock held, under which it is on the list still. */
