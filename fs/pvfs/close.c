@@ -88,9 +88,10 @@ static bool pvfs_no_close_is_sent(struct pvfs_dev *dev)
 
 	spin_lock(&dev->close_lock);
 	list_for_each_entry(close, &dev->closes, node) {
-		none = !close->background;
-		if (!none)
+		if (close->background) {
+			none = false;
 			break;
+		}
 	}
 	spin_unlock(&dev->close_lock);
 	return none;

@@ -91,7 +91,7 @@ static void pvfs_dev_unlist(struct pvfs_dev *dev)
 	mutex_unlock(&pvfs_devs_mutex);
 }
 
-bool pvfs_dev_live(struct pvfs_dev *dev)
+static bool pvfs_dev_live(struct pvfs_dev *dev)
 {
 	lockdep_assert_held(&dev->lock);
 	return dev->up && dev->queues[0].live;
@@ -153,7 +153,10 @@ static void pvfs_del_vqs(struct pvfs_dev *dev)
 {
 	unsigned int i;
 
-	/* A bus driver need not do this for an interrupt that queues share. */
+	/*
+	 * virtio_pci clears the hint of an interrupt that one queue has, but not of one that queues
+	 * share.  free_irq() warns of a hint that is left.
+	 */
 	for (i = 0; i < dev->nr_queues; i++)
 		virtqueue_set_affinity(dev->queues[i].poll.vq, NULL);
 	dev->vdev->config->del_vqs(dev->vdev);
@@ -219,9 +222,10 @@ out:
  *
  * The core could spread the interrupts over the CPUs (struct irq_affinity).  It would then shut
  * the interrupt of a queue down when the last of the queue's CPUs goes offline, as block drivers
- * want, which have drained the queue before.  Here a request may be in flight for hours, if it
- * waits for a lock.  So its interrupt must move to another CPU, and those that a driver steers by
- * itself do.
+ * want, which have drained the queue before.  A request of pvfs may be in flight for hours, if it
+ * waits for a lock.  So pvfs sets the affinity itself, and the kernel moves such an interrupt to
+ * another CPU.  It does not move back when the CPU does, which is slower only.  If queues share an
+ * interrupt, it goes to the last one's CPUs.
  */
 static void pvfs_map_cpus(struct pvfs_dev *dev)
 {

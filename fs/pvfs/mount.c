@@ -165,7 +165,10 @@ static int pvfs_fill_super_locked(struct super_block *sb, struct pvfs_context *c
 	struct pvfs_dev *dev = fm->fc->iq.priv;
 	int err;
 
-	/* An umount that this mount had to wait for may have given the device up. */
+	/*
+	 * pvfs_await_dev() revived the device.  But sget_fc() may have waited for the umount of an
+	 * earlier mount, which gave it up.  Only then does sync(2) wait for the reset here.
+	 */
 	err = pvfs_dev_revive(dev);
 	if (err)
 		return err;

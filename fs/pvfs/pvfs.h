@@ -260,7 +260,6 @@ extern struct file_system_type pvfs_type;
 extern struct virtio_driver pvfs_driver;
 struct pvfs_dev *pvfs_dev_find(const char *tag);
 void pvfs_dev_put(struct pvfs_dev *dev);
-bool pvfs_dev_live(struct pvfs_dev *dev);
 int pvfs_dev_revive(struct pvfs_dev *dev);
 
 /* queue.c: into the ring and out of it */

@@ -543,6 +543,7 @@ static void pvfs_block_work(struct work_struct *work)
 	spin_lock_bh(&q->poll.lock);
 	list_splice_tail_init(&q->blocking, &done);
 	spin_unlock_bh(&q->poll.lock);
+	/* As in pvfs_queue_work(). */
 	noio = memalloc_noio_save();
 	pvfs_end_list(&done);
 	memalloc_noio_restore(noio);

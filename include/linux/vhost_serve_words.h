@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Copies by words between the kernel and the guest's memory, for descriptors, headers, arguments
- * and answers: these are short, consist of whole words, and are copied for each request.
+ * Copies by words between the kernel and the guest's memory, for headers, arguments and answers:
+ * these are short, consist of whole words, and are copied for each request.
  *
  * copy_from_user() is made for longer copies.  Where it does not know the length when it is
  * compiled, hardened usercopy looks up what kind of memory the kernel's side is, which costs more

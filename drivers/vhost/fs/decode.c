@@ -283,9 +283,13 @@ static int vhfs_get_args(struct vhfs_req *req)
 		iov_iter_truncate(&req->src, left);
 		return 0;
 	}
-	/* Most requests end here. */
-	r = left || req->op->names[0] ? vhfs_get_rest(req, left) : 0;
-	return r || !ext ? r : vhfs_get_ext(req, ext);
+	/* Most requests have neither strings nor extensions. */
+	if (left || req->op->names[0]) {
+		r = vhfs_get_rest(req, left);
+		if (r)
+			return r;
+	}
+	return ext ? vhfs_get_ext(req, ext) : 0;
 }
 
 /* The line of the table for an opcode of the guest's; NULL: it is not served. */
@@ -301,7 +305,7 @@ static const struct vhfs_op *vhfs_find_op(u32 opcode)
 
 /**
  * vhfs_decode - read a request
- * @req: with @src, @dst, @out_room and @may_sleep; what is before @src is zero
+ * @req: with @ex, @ring, @src, @dst, @out_room and @may_sleep; all else before @src is zero
  *
  * Returns 0, an error to answer with (if req->known), or VHFS_PUNT.
  */

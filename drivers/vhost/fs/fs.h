@@ -197,7 +197,7 @@ struct vhfs_req {
 	int error;
 	u64 start_ns;
 	struct vhfs_direct direct;
-	/* vhfs_take() zeroes what is before @src.  What follows is written before it is read. */
+	/* vhfs_take() zeroes the members before @src.  The others are written before they are read. */
 	struct iov_iter src;
 	struct iov_iter dst;
 	struct fuse_in_header in;
@@ -415,7 +415,7 @@ struct vhfs_session {
 	u64 flags;
 };
 
-/* How long the guest may trust what it was told, as a reply has it. */
+/* How long the guest may keep a name or attributes, in the form of a reply. */
 struct vhfs_timeout {
 	u64 sec;
 	u32 nsec;
@@ -425,7 +425,7 @@ struct vhfs_timeout {
  * struct vhfs_export - a directory that is served, and what its guest knows of it
  * @root: the private mount and its root
  * @cfg: as user space gave it, defaults filled in
- * @entry_valid: @attr_valid: of its timeouts
+ * @entry_valid: @attr_valid: the timeouts of @cfg, as replies have them
  * @creds: of the task that set it up, less what must not act here; see cred.c
  * @user_ns: in which the guest's ids are said
  * @pid: the owner's, as the host sees it beside locks

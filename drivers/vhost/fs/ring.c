@@ -131,6 +131,7 @@ static bool vhfs_copy_out(const void *from, size_t len, struct iov_iter *to)
 	return true;
 }
 
+/* vserve_put_words() would copy the header in a loop. */
 static __always_inline bool vhfs_put_header(struct fuse_out_header __user *to,
 					    const struct fuse_out_header *oh)
 {
@@ -181,7 +182,10 @@ static __always_inline struct fuse_out_header vhfs_header(const struct vhfs_req 
 	return oh;
 }
 
-/* Returns false if the guest's memory is not there. */
+/*
+ * Returns false if the guest's memory is not there.  Makes the header anew, because a pointer to
+ * the caller's would keep that in memory.
+ */
 static noinline bool vhfs_copy_reply(const struct vhfs_req *req)
 {
 	const struct fuse_out_header oh = vhfs_header(req);

@@ -269,7 +269,9 @@ static int vserve_read_chain(struct vserve_reader *rd, u32 head)
 static noinline int vserve_read_slowly(struct vserve_vring *vring, u32 head,
 				       struct vserve_chain *chain)
 {
-	struct vserve_reader rd = { .vq = &vring->vq };
+	struct vhost_virtqueue *vq = &vring->vq;
+	const struct vhost_iotlb_map *map = vring->map_of == vq->umem ? vring->map : NULL;
+	struct vserve_reader rd = { .vq = vq, .data = map, .table = map };
 	int r = vserve_read_chain(&rd, head);
 
 	vring->round_descs += rd.nr;
@@ -278,9 +280,9 @@ static noinline int vserve_read_slowly(struct vserve_vring *vring, u32 head,
 	if (!rd.writes)
 		vserve_begin_writes(&rd);
 	vring->map = rd.data;
-	vring->map_of = vring->vq.umem;
+	vring->map_of = vq->umem;
 	*chain = (struct vserve_chain) {
-		.iov = vring->vq.iov, .out = rd.out, .in = rd.iovs - rd.out,
+		.iov = vq->iov, .out = rd.out, .in = rd.iovs - rd.out,
 		.out_len = rd.out_len, .in_len = rd.len - rd.out_len,
 	};
 	return 0;
@@ -289,7 +291,7 @@ static noinline int vserve_read_slowly(struct vserve_vring *vring, u32 head,
 /*
  * struct vserve_region - a region of the guest's memory that is there for both directions
  * @last: @room: its last address, and how many addresses come before it there
- * @shift: from there to the owner's memory
+ * @shift: added to an address, gives the one in the owner's memory
  */
 struct vserve_region {
 	u64 last;
@@ -297,7 +299,10 @@ struct vserve_region {
 	u64 shift;
 };
 
-/* Whether @len bytes at @addr lie in the region.  No length is the largest one here. */
+/*
+ * Whether @len bytes at @addr lie in the region.  The subtraction makes a length of 0 the largest
+ * one, so it does not.
+ */
 static __always_inline bool vserve_region_has(const struct vserve_region *region, u64 addr, u32 len)
 {
 	/* An address beyond either end leaves more than there is room for. */
@@ -327,10 +332,38 @@ static const u64 __user *vserve_simple_table(const struct vserve_region *region,
 	return at;
 }
 
+/* Begins to read descriptors from the owner's memory.  Returns false if it cannot. */
+static __always_inline bool vserve_descs_begin(const u64 __user **words, u32 num)
+{
+	if (should_fail_usercopy())
+		return false;
+	if (can_do_masked_user_access())
+		*words = masked_user_access_begin(*words);
+	else if (!user_read_access_begin(*words, num * sizeof(struct vring_desc)))
+		return false;
+	return true;
+}
+
+/* The chain has ended: its elements end at @end, and have @len bytes. */
+static __always_inline void vserve_fill_chain(struct vserve_vring *vring, const struct iovec *end,
+					      size_t len, bool writes, struct vserve_chain *chain)
+{
+	unsigned int nr = end - vring->vq.iov;
+
+	if (!writes) {
+		chain->out = nr;
+		chain->out_len = len;
+	}
+	chain->iov = vring->vq.iov;
+	chain->in = nr - chain->out;
+	chain->in_len = len - chain->out_len;
+	vring->round_descs += nr;
+}
+
 /*
  * Reads a chain whose buffers lie in @map, one piece each, and whose descriptors are all in the
- * ring, or all in one table there: nearly all chains of a guest do.  The poller reads each word
- * once, and those of a table in one user access.
+ * ring, or all in one table there.  If the guest's memory is one region, nearly all chains are like
+ * that.  The poller reads each word once, and those of a table in one user access.
  *
  * The access masks, or checks, the table's address only.  The check of each index keeps what is
  * read in the table.  An index has 16 bits, so a CPU that speculates past the check stays within
@@ -358,13 +391,10 @@ static __always_inline int vserve_read_simply(struct vserve_vring *vring,
 	u64 raw[2];
 
 again:
-	if (should_fail_usercopy())
-		return -EAGAIN;
-	if (can_do_masked_user_access())
-		words = masked_user_access_begin(words);
-	else if (!user_read_access_begin(words, num * sizeof(struct vring_desc)))
+	if (!vserve_descs_begin(&words, num))
 		return -EAGAIN;
 	do {
+		/* The compiler makes two branches of two tests, and more than that of one. */
 		if (unlikely(i >= num))
 			goto other;
 		if (unlikely(iov == end))
@@ -392,17 +422,13 @@ again:
 		i = desc.next;
 	} while (desc.flags & VRING_DESC_F_NEXT);
 	user_read_access_end();
-	if (!want) {
-		chain->out = iov - vq->iov;
-		chain->out_len = len;
-	}
-	chain->iov = vq->iov;
-	chain->in = iov - vq->iov - chain->out;
-	chain->in_len = len - chain->out_len;
-	vring->round_descs += iov - vq->iov;
+	vserve_fill_chain(vring, iov, len, want, chain);
 	return 0;
 table:
 	user_read_access_end();
+	/* The descriptor in the ring counts, too, for the chain and for the round. */
+	end--;
+	vring->round_descs++;
 	words = vserve_simple_table(&region, &desc);
 	num = desc.len / sizeof(struct vring_desc);
 	i = 0;
@@ -416,7 +442,10 @@ other:
 	return -EAGAIN;
 }
 
-/* The region that the last chain lay in, if a simple chain can lie there, and ring has words. */
+/*
+ * The region of the last chain's last buffer.  NULL if no simple chain can lie there, or if the
+ * ring is not aligned to words.
+ */
 static __always_inline const struct vhost_iotlb_map *vserve_simple_map(struct vserve_vring *vring)
 {
 	const struct vhost_iotlb_map *map = vring->map;

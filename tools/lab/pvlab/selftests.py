@@ -109,9 +109,8 @@ def _setting(directory, name, otherwise=""):
 
 def _timeout(directory):
     limit = float(_setting(directory, "timeout", TIMEOUT))
-    if os.environ.get("LAB_LOOPS"):
-        return limit * max(1, int(os.environ["LAB_LOOPS"]) / LOOPS_IN_LIMIT)
-    return limit * FULL_TAKES if os.environ.get("FULL") else limit
+    longer = FULL_TAKES if os.environ.get("FULL") else 1
+    return limit * max(longer, int(os.environ.get("LAB_LOOPS") or 0) / LOOPS_IN_LIMIT)
 
 
 def programs(directory, lane="stock"):

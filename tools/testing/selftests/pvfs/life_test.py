@@ -24,7 +24,7 @@ from server import (
     SETATTR,
     STATFS,
 )
-from underload import UnderLoad
+from underload import UNBIND, UnderLoad
 
 # Seconds that a server may be silent.
 LIMIT = 5
@@ -447,7 +447,7 @@ class Ends(UnderLoad, PvfsCase):
 
     def test_1_unbound_under_load(self):
         self.under_load()
-        self.sh("cd /sys/bus/virtio/drivers/pvfs; echo virtio* >unbind")
+        self.sh(UNBIND)
         self.over()
 
     def test_2_again_after_that(self):
@@ -457,7 +457,7 @@ class Ends(UnderLoad, PvfsCase):
         self.assertEqual((self.share / "again").read_text(), "again\n")
 
     def test_3_unplugged_under_load(self):
-        self.sh("umount /mnt; cd /sys/bus/virtio/drivers/pvfs; echo virtio* >unbind")
+        self.sh(f"umount /mnt; {UNBIND}")
         server = self.plug("hot")
         self.addCleanup(server.stop)
         self.under_load()
@@ -470,7 +470,7 @@ class Ends(UnderLoad, PvfsCase):
         server = self.plug("dies")
         self.under_load()
         server.stop()
-        self.sh("sleep 1; cd /sys/bus/virtio/drivers/pvfs; echo virtio* >unbind")
+        self.sh(f"sleep 1; {UNBIND}")
         self.over()
 
     def test_5_server_dies_with_a_limit(self):

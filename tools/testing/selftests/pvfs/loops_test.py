@@ -8,10 +8,9 @@ it was written, and the next mount works.
 
 from pvfs import PvfsCase, wait_for
 from pvlab import image, ktap, turns
-from underload import UnderLoad
+from underload import UNBIND, UnderLoad
 
 LOOPS = turns.loops(2, 20)
-UNBIND = "cd /sys/bus/virtio/drivers/pvfs; for d in virtio*; do echo $d >unbind; done"
 
 
 class Again(UnderLoad):
@@ -23,6 +22,8 @@ class Again(UnderLoad):
             text = f"{self.id()} {number}"
             self.sh(f"echo {text} >/mnt/kept; sync /mnt/kept")
             self.under_load()
+            # The counters of a device go with it.
+            self.assertEqual(self.counters()["bad_replies"], 0)
             end()
             self.assertEqual((self.share / "kept").read_text(), f"{text}\n")
             after()
@@ -35,7 +36,7 @@ class Loops(Again, PvfsCase):
     overlay = image.overlay(**{"umount-now": "umount"})
 
     def kill(self):
-        # Its child has the file open, too, and may end after it.
+        # fio's child has the file open, too, and may end after fio.
         self.sh("killall -9 fio; while pidof fio >/dev/null; do sleep 0.05; done")
         self.assertNotEqual(self.ended(), 0)
 
@@ -52,8 +53,8 @@ class Loops(Again, PvfsCase):
 
     def force(self):
         """The file system loses its name at once, and ends with the last process."""
-        self.sh("umount-now -f -l /mnt; killall -9 fio")
-        self.ended()
+        self.sh("umount-now -f -l /mnt && killall -9 fio")
+        self.assertNotEqual(self.ended(), 0)
 
     def test_unmounted_by_force(self):
         self.again(self.force, self.mount)

@@ -64,6 +64,7 @@ class OwnQueues(PvfsCase):
                 # Its caller has ceased to poll, and sleeps.
                 self.sh(f"sleep 0.5; echo 0 >{online}")
                 try:
+                    # The server answers the held request at the next one.
                     self.server.hold = ()
                     self.assertEqual(self.status("timeout 20 taskset 1 stat -f /mnt"), 0)
                     self.assertEqual(self.ended(), 0)

@@ -7,8 +7,11 @@ from pvfs import FIO, Virtiofsd, wait_for
 from pvlab.paths import LabError
 
 
+UNBIND = "cd /sys/bus/virtio/drivers/pvfs; for d in virtio*; do echo $d >unbind; done"
+
+
 class UnderLoad:
-    """What a case does to its device; its mount is at /mnt."""
+    """Acts of a case on its device, which is mounted at /mnt."""
 
     qemu_args = ("-device", "pcie-root-port,id=rp0,chassis=1,slot=1")
     load = (
@@ -29,7 +32,7 @@ class UnderLoad:
         wait_for(lambda: self.counters()["requests"] > before + 50, "there is load")
 
     def over(self):
-        """What was under way met an error, and the mount can be left behind."""
+        """The requests in flight met an error, and the mount can be left behind."""
         self.assertNotEqual(self.ended(), 0)
         self.assertNotEqual(self.status("ls /mnt"), 0)
         self.sh("umount /mnt")
