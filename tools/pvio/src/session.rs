@@ -222,7 +222,16 @@ impl<S: Service> Session<S> {
     /// Stops, and leaves the device and all that is known of the front end to the program that
     /// this process executes next. None if there is no front end. Nothing may come after it in
     /// this process but that, because the device has no owner any more.
+    ///
+    /// Fails while a guest that left has the device: the successor would close it and serve the
+    /// next VMM, and a late write of the old guest could hit the new one's data.
     pub fn hand_over(&mut self) -> crate::Result<Option<Front>> {
+        if self.is_held() {
+            return Err(refuse(
+                "the host has not answered all requests of a guest that has left: try again once \
+                 it has",
+            ));
+        }
         let Some(stream) = &self.front_end else {
             return Ok(None);
         };

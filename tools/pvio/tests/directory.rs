@@ -222,6 +222,28 @@ fn a_guest_that_waits_for_the_host_is_not_handed_over() {
     std::mem::forget((ends, front));
 }
 
+/// A late write of this guest could otherwise hit what the next one has written.
+#[test]
+fn a_guest_that_left_without_its_answers_is_not_forgotten_by_an_upgrade() {
+    let share = Share::new();
+    let (state, old) = (Arc::clone(&share.state), share.serve());
+    let (mem, kick) = (memfd(MEM), eventfd());
+    let front = Front::connect(&old, "share");
+    begin(&front, &mem, &kick);
+    front.ask_u64(1); // so that the message before was handled
+    state.lock().unwrap().stops_fail = 1;
+    front.close();
+
+    let mut session = old.lock().unwrap();
+    assert!(session.is_held());
+    let why = session.hand_over().unwrap_err().to_string();
+    assert!(why.contains("guest that has left"), "{why}");
+    assert!(state.lock().unwrap().open, "the device is still there");
+    session.let_go();
+    assert!(!session.is_held());
+    assert!(session.hand_over().unwrap().is_none());
+}
+
 /// The protocol has no order for the parts of a vring. QEMU sends the call descriptor first.
 #[test]
 fn a_guest_that_has_begun_goes_on_with_the_next_pvio() {
