@@ -11,12 +11,13 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::socket::{connect, socket, AddressFamily, SockFlag, SockType, UnixAddr};
 use nix::unistd::{chown, Group};
 
 use crate::error::Context;
@@ -159,8 +160,18 @@ fn id(meta: &fs::Metadata) -> (u64, u64) {
     (meta.dev(), meta.ino())
 }
 
-/// Removes a socket that refuses connections. Programs that know nothing of our lock
-/// listen, too.
+/// Asks whether a socket listens at `path`, without a connection to it: a program that serves one
+/// connection would take this for it, and a full backlog would make pvio wait.
+///
+/// The kernel looks for the owner first, and then compares the types. So a datagram socket gets
+/// ECONNREFUSED where no process has the socket, and EPROTOTYPE where a stream socket is there.
+fn probe(path: &Path) -> nix::Result<()> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let asks = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
+    connect(asks.as_raw_fd(), &UnixAddr::new(path)?)
+}
+
+/// Removes a socket that no process has. Programs that know nothing of our lock listen, too.
 fn remove_stale(path: &Path) -> crate::Result<()> {
     let name = path.display();
     match fs::symlink_metadata(path) {
@@ -168,18 +179,18 @@ fn remove_stale(path: &Path) -> crate::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         _ => return Err(format!("{name} exists and is not a socket").into()),
     }
-    match UnixStream::connect(path) {
-        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+    match probe(path) {
+        Err(Errno::ECONNREFUSED) => {
             fs::remove_file(path).context(format!("cannot remove the old socket {name}"))
         }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(Errno::ENOENT) => Ok(()),
+        Ok(()) | Err(Errno::EPROTOTYPE) => Err(format!(
+            "another process serves socket {name}: stop it first, or choose another path"
+        )
+        .into()),
         Err(e) => Err(format!(
             "socket {name} exists, and pvio cannot see whether it is in use ({e}): remove it, or \
              choose another path"
-        )
-        .into()),
-        Ok(_) => Err(format!(
-            "another process serves socket {name}: stop it first, or choose another path"
         )
         .into()),
     }
@@ -188,6 +199,7 @@ fn remove_stale(path: &Path) -> crate::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::{UnixDatagram, UnixStream};
     use std::sync::Barrier;
     use std::thread;
     use vmm_sys_util::tempdir::TempDir;
@@ -261,11 +273,30 @@ mod tests {
         UnixStream::connect(&path).unwrap();
     }
 
+    /// virtiofsd ends with its only connection.
     #[test]
-    fn leaves_a_socket_that_is_not_surely_stale() {
+    fn does_not_connect_to_the_socket_of_another() {
         let dir = TempDir::new().unwrap();
         let path = dir.as_path().join("s");
-        let _other = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+        let live = UnixListener::bind(&path).unwrap();
+        live.set_nonblocking(true).unwrap();
+        let error = Place::listen(&path).unwrap_err().to_string();
+        assert!(error.contains("another"), "{error}");
+        let came = live.accept().unwrap_err();
+        assert_eq!(came.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn leaves_a_socket_of_another_type() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.as_path().join("s");
+        let other = UnixDatagram::bind(&path).unwrap();
+        let error = Place::listen(&path).unwrap_err().to_string();
+        assert!(error.contains("another"), "{error}");
+        // It takes datagrams from one socket only, so the kernel refuses ours.
+        let peer = dir.as_path().join("peer");
+        let _peer = UnixDatagram::bind(&peer).unwrap();
+        other.connect(&peer).unwrap();
         let error = Place::listen(&path).unwrap_err().to_string();
         assert!(error.contains("remove it"), "{error}");
         assert!(path.exists());
