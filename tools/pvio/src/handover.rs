@@ -2,9 +2,9 @@
 //! Hands a directory over to the pvio that is installed now, while a guest has it mounted.
 //!
 //! QEMU's vhost-user-fs does not reconnect, so its connection has to outlive the program. At
-//! SIGUSR2 pvio stops the vrings, gives up the kernel device with the guest's session in it
-//! (`VHOST_SERVE_HAND_OVER`), writes what it knows of the front end ([`Kept`]) to a memfd, and
-//! executes its successor. The process, its sockets, its pollers and the kernel device stay.
+//! SIGUSR2 pvio stops the vrings, writes what it knows of the front end ([`Kept`]) to a memfd,
+//! gives up the kernel device with the guest's session in it (`VHOST_SERVE_HAND_OVER`), and executes
+//! its successor. The process, its sockets, its pollers and the kernel device stay.
 //!
 //! The successor sets its session up by the protocol's own messages: it plays the front end
 //! ([`Front::play`]) on a socket pair, and then puts the VMM's connection in the place of that
@@ -161,16 +161,14 @@ impl Successor {
     }
 
     /// Becomes the successor. Returns only if that fails.
-    pub fn become_it(&self, kept: &Kept) -> Result<()> {
-        let memo = write(kept)?;
-        let mut all = kept.descriptors();
-        all.push(memo.as_raw_fd());
-        for fd in all {
-            keep_open(fd, true)?;
+    pub fn become_it(&self, memo: &Memo) -> Result<()> {
+        let text = memo.text.as_raw_fd();
+        for fd in memo.descriptors.iter().chain([&text]) {
+            keep_open(*fd, true)?;
         }
         // The old program can still be executed when its file is gone.
         for program in [self.program.as_path(), Path::new("/proc/self/exe")] {
-            let e = execute(program, memo.as_raw_fd());
+            let e = execute(program, text);
             say!("cannot execute {}: {e}", program.display());
         }
         Err("no program could take the guest over".into())
@@ -185,14 +183,26 @@ fn installed(exe: &Path) -> PathBuf {
     OsString::from_vec(path.to_vec()).into()
 }
 
-fn write(kept: &Kept) -> Result<File> {
-    let memo =
-        memfd_create("pvio-hand-over", MFdFlags::MFD_CLOEXEC).context("cannot make a memfd")?;
-    let mut memo = File::from(memo);
-    let text = serde_json::to_vec(kept).map_err(|e| format!("cannot write the state: {e}"))?;
-    memo.write_all(&text).context("cannot write the state")?;
-    memo.rewind().context("cannot write the state")?;
-    Ok(memo)
+/// The state, written down for a successor. The writer makes it while it can still go on itself.
+pub struct Memo {
+    text: File,
+    descriptors: Vec<RawFd>,
+}
+
+impl Memo {
+    /// Writes `kept` down. It may fail, because it takes a descriptor and memory.
+    pub fn write(kept: &Kept) -> Result<Self> {
+        let text =
+            memfd_create("pvio-hand-over", MFdFlags::MFD_CLOEXEC).context("cannot make a memfd")?;
+        let mut text = File::from(text);
+        let json = serde_json::to_vec(kept).map_err(|e| format!("cannot write the state: {e}"))?;
+        text.write_all(&json).context("cannot write the state")?;
+        text.rewind().context("cannot write the state")?;
+        Ok(Self {
+            text,
+            descriptors: kept.descriptors(),
+        })
+    }
 }
 
 fn keep_open(fd: RawFd, open: bool) -> Result<()> {
@@ -401,7 +411,8 @@ mod tests {
         };
         assert_eq!(kept.descriptors(), [3, 4, 10, 11, 12, 5, 900, 7, 8, 9]);
         let mut text = Vec::new();
-        write(&kept).unwrap().read_to_end(&mut text).unwrap();
+        let mut memo = Memo::write(&kept).unwrap();
+        memo.text.read_to_end(&mut text).unwrap();
         let read: Kept = serde_json::from_slice(&text).unwrap();
         assert_eq!(format!("{read:?}"), format!("{kept:?}"));
     }

@@ -21,7 +21,7 @@ use crate::disk::{self, Disk};
 use crate::error::{Context, Error, Result};
 use crate::fs::{self, Directory, Fs};
 use crate::fscli::FsArgs;
-use crate::handover::{self, Front, Kept, KeptListener, Successor};
+use crate::handover::{self, Front, Kept, KeptListener, Memo, Successor};
 use crate::host;
 use crate::kernel::{Node, PollMode, Poller};
 use crate::place::Place;
@@ -327,12 +327,14 @@ fn hand_over<S: Service>(
     };
     let successor = Successor::find().map_err(stays)?;
     let mut session = lock_between_messages(one).map_err(stays)?;
-    let front = session.hand_over().map_err(stays)?;
-    let kept = Kept {
-        front,
-        ..kept.clone()
+    let keep = |front| {
+        Memo::write(&Kept {
+            front,
+            ..kept.clone()
+        })
     };
-    successor.become_it(&kept).map_err(|e| (e, true))
+    let memo = session.hand_over(keep).map_err(stays)?;
+    successor.become_it(&memo).map_err(|e| (e, true))
 }
 
 /// Waits for a moment without messages.

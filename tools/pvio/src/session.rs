@@ -220,12 +220,19 @@ impl<S: Service> Session<S> {
     }
 
     /// Stops, and leaves the device and all that is known of the front end to the program that
-    /// this process executes next. None if there is no front end. Nothing may come after it in
-    /// this process but that, because the device has no owner any more.
+    /// this process executes next. Nothing may come after it in this process but that, because
+    /// the device has no owner any more.
+    ///
+    /// `keep` puts into a safe place what the program has to know; it gets None if there is no
+    /// front end. The device is given up only after that, so that a lack of descriptors or of
+    /// memory does not cost the guest its session.
     ///
     /// Fails while a guest that left has the device: the successor would close it and serve the
     /// next VMM, and a late write of the old guest could hit the new one's data.
-    pub fn hand_over(&mut self) -> crate::Result<Option<Front>> {
+    pub fn hand_over<T>(
+        &mut self,
+        keep: impl FnOnce(Option<Front>) -> crate::Result<T>,
+    ) -> crate::Result<T> {
         if self.is_held() {
             return Err(refuse(
                 "the host has not answered all requests of a guest that has left: try again once \
@@ -233,18 +240,23 @@ impl<S: Service> Session<S> {
             ));
         }
         let Some(stream) = &self.front_end else {
-            return Ok(None);
+            return keep(None);
         };
         let connection = stream.as_raw_fd();
-        let left = self.stop_all(false).and_then(|()| self.leave(connection));
+        let left = self.stop_all(false).and_then(|()| {
+            let kept = keep(Some(self.front(connection)?))?;
+            let given_up = self.dev()?.hand_over();
+            given_up.context("the kernel does not hand the guest's session over")?;
+            Ok(kept)
+        });
         if left.is_err() {
             self.settle()?;
         }
-        left.map(Some)
+        left
     }
 
-    /// What [`Session::hand_over`] returns; all vrings are stopped.
-    fn leave(&self, connection: RawFd) -> crate::Result<Front> {
+    /// What [`Session::hand_over`] keeps; all vrings are stopped.
+    fn front(&self, connection: RawFd) -> crate::Result<Front> {
         let dev = self.dev()?;
         let mut vrings = Vec::new();
         // All of them: one without a size may have a call descriptor, which the front end does
@@ -262,8 +274,6 @@ impl<S: Service> Session<S> {
             offset: r.offset,
             file: file.as_raw_fd(),
         };
-        dev.hand_over()
-            .context("the kernel does not hand the guest's session over")?;
         Ok(Front {
             connection,
             device: dev.descriptor(),

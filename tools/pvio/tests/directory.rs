@@ -160,11 +160,19 @@ fn a_guest_goes_on_with_the_next_pvio() {
     // Locked from here on, as it is until the next program is executed.
     let mut ends = old.lock().unwrap();
     state.lock().unwrap().hand_over_fails = true;
-    assert!(ends.hand_over().is_err());
+    assert!(ends.hand_over(Ok).is_err());
     assert!([0, 2]
         .iter()
         .all(|i| state.lock().unwrap().rings[i].running));
-    let kept = ends.hand_over().unwrap().unwrap();
+    let full = |_| Err::<(), _>("out of file descriptors".into());
+    assert!(ends.hand_over(full).is_err());
+    {
+        let state = state.lock().unwrap();
+        assert!([0, 2].iter().all(|i| state.rings[i].running));
+        let given_up = state.log.iter().any(|l| l == "hand over");
+        assert!(!given_up, "the session is gone, and no pvio knows it");
+    }
+    let kept = ends.hand_over(Ok).unwrap().unwrap();
     state.lock().unwrap().log.clear();
     let (new, server) = share.go_on(kept);
     // The VMM goes on talking, on its old connection.
@@ -210,7 +218,7 @@ fn a_guest_that_waits_for_the_host_is_not_handed_over() {
         state.stops_fail_at = Some(2);
         state.log.clear();
     }
-    let why = ends.hand_over().unwrap_err().to_string();
+    let why = ends.hand_over(Ok).unwrap_err().to_string();
     assert!(why.contains("does not answer"), "{why}");
     {
         let mut state = state.lock().unwrap();
@@ -218,7 +226,7 @@ fn a_guest_that_waits_for_the_host_is_not_handed_over() {
         assert!([0, 2].iter().all(|i| state.rings[i].running));
         state.stops_fail_at = None;
     }
-    assert!(ends.hand_over().unwrap().is_some());
+    assert!(ends.hand_over(Ok).unwrap().is_some());
     std::mem::forget((ends, front));
 }
 
@@ -236,12 +244,12 @@ fn a_guest_that_left_without_its_answers_is_not_forgotten_by_an_upgrade() {
 
     let mut session = old.lock().unwrap();
     assert!(session.is_held());
-    let why = session.hand_over().unwrap_err().to_string();
+    let why = session.hand_over(Ok).unwrap_err().to_string();
     assert!(why.contains("guest that has left"), "{why}");
     assert!(state.lock().unwrap().open, "the device is still there");
     session.let_go();
     assert!(!session.is_held());
-    assert!(session.hand_over().unwrap().is_none());
+    assert!(session.hand_over(Ok).unwrap().is_none());
 }
 
 /// The protocol has no order for the parts of a vring. QEMU sends the call descriptor first.
@@ -264,7 +272,7 @@ fn a_guest_that_has_begun_goes_on_with_the_next_pvio() {
     set_used(&mem, 0, 5);
 
     let mut ends = old.lock().unwrap();
-    let kept = ends.hand_over().unwrap().unwrap();
+    let kept = ends.hand_over(Ok).unwrap().unwrap();
     let (_new, server) = share.go_on(kept);
     front.acked(8, &pair(1, 128), &[]);
     front.acked(9, &ring_at(1), &[]);
@@ -288,7 +296,7 @@ fn a_state_that_makes_no_sense_ends_the_guests_session() {
     let front = Front::connect(&old, "share");
     front.negotiate();
     let mut ends = old.lock().unwrap();
-    let mut kept = ends.hand_over().unwrap().unwrap();
+    let mut kept = ends.hand_over(Ok).unwrap().unwrap();
     kept.vrings[0].addr = Some((1, 2, 4)); // not aligned
     let (new, server) = share.go_on(kept);
     let patience = Instant::now() + Duration::from_secs(60);
