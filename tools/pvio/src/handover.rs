@@ -265,10 +265,10 @@ pub fn take(fd: RawFd) -> OwnedFd {
 
 impl Front {
     /// Says to a back end at the other end of `sock` what the front end has said to the pvio
-    /// before this one. The back end has descriptors of its own by the end, so these go.
-    pub fn play(self, sock: UnixStream) -> Result<()> {
+    /// before this one. The back end has descriptors of its own by the end, so `files`, which are
+    /// those of [`Front::files`], go.
+    pub fn play(&self, sock: UnixStream, files: Vec<OwnedFd>) -> Result<()> {
         let mut end = Frontend::from_stream(sock, u64::from(uapi::MAX_VRINGS));
-        let files: Vec<OwnedFd> = self.files();
         let played = self.negotiate(&mut end).and_then(|()| {
             self.share_memory(&mut end)?;
             self.vrings.iter().try_for_each(|v| self.start(&mut end, v))
@@ -277,7 +277,9 @@ impl Front {
         Ok(played.map_err(|e| format!("cannot go on with the guest: {e}"))?)
     }
 
-    fn files(&self) -> Vec<OwnedFd> {
+    /// Takes the descriptors of its memory and of its vrings. The caller does this once, and before
+    /// anything can fail, because nothing else closes them.
+    pub fn files(&self) -> Vec<OwnedFd> {
         let of = |v: &KeptVring| [v.kick, v.call, v.err];
         let vrings = self.vrings.iter().flat_map(of).flatten();
         let regions = self.regions.iter().map(|r| r.file);

@@ -276,13 +276,14 @@ fn go_on<S: Service>(
     stream: &UnixStream,
     session: &Shared<S>,
 ) -> crate::Result<String> {
+    let files = front.files();
     lock(session).begin(stream, peer_pid(stream))?;
     lock(session).expect(&front);
     let (ours, theirs) = UnixStream::pair().context("cannot make sockets")?;
     let place = ours.as_raw_fd();
     let mut handler = BackendReqHandler::from_stream(ours, Arc::clone(session));
     let player = thread::Builder::new()
-        .spawn(move || front.play(theirs))
+        .spawn(move || front.play(theirs, files))
         .context("cannot start a thread")?;
     let mut ended = Ok(());
     while ended.is_ok() {

@@ -7,6 +7,7 @@ mod common;
 
 use common::{eventfd, memfd, opener, pair, ring_at, set_used, words, Fake, Front, State, MEM};
 use std::fs::File;
+use std::io::Read;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicUsize;
@@ -306,6 +307,59 @@ fn a_state_that_makes_no_sense_ends_the_guests_session() {
     }
     assert!(!new.lock().unwrap().talks(), "another program may go on");
     std::mem::forget((ends, front));
+}
+
+/// Else a guest's memory would stay for as long as pvio runs.
+#[test]
+fn a_guest_that_cannot_go_on_leaves_no_descriptor() {
+    let share = Share::new();
+    let (state, session) = (Arc::clone(&share.state), share.serve());
+    let (mem, kick) = (memfd(MEM), eventfd());
+    let front = Front::connect(&session, "share");
+    begin(&front, &mem, &kick);
+    front.ask_u64(1); // so that the message before was handled
+
+    let end = |sock: UnixStream| sock.into_raw_fd();
+    let (connection, region, call) = (sockets(), sockets(), sockets());
+    let kept = handover::Front {
+        connection: end(connection.1),
+        device: -1,
+        features: 0,
+        protocol: 0,
+        regions: vec![handover::KeptRegion {
+            gpa: 0,
+            size: MEM,
+            frontend: 0,
+            offset: 0,
+            file: end(region.1),
+        }],
+        vrings: vec![handover::KeptVring {
+            index: 0,
+            num: 0,
+            base: 0,
+            known: false,
+            addr: None,
+            kick: None,
+            call: Some(end(call.1)),
+            err: None,
+            enabled: false,
+        }],
+    };
+    // Another guest has the device, and the host does not answer it.
+    state.lock().unwrap().stops_fail = 2;
+    let entrance = Entrance::Connected(sockets().0);
+    let stop = EventFd::new(0).unwrap();
+    server::serve(entrance, Some(kept), &session, "share", &stop);
+    for mut other_end in [connection.0, region.0, call.0] {
+        other_end.set_nonblocking(true).unwrap();
+        assert_eq!(other_end.read(&mut [0]).unwrap(), 0, "it is closed");
+    }
+    front.close();
+    assert!(!state.lock().unwrap().open);
+}
+
+fn sockets() -> (UnixStream, UnixStream) {
+    UnixStream::pair().unwrap()
 }
 
 #[test]
