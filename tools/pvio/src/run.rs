@@ -444,3 +444,28 @@ fn raise_limits() {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    /// The number behind `word`.
+    fn number(file: &str, word: &str) -> u64 {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        let text = fs::read_to_string(path).unwrap();
+        let at = text.find(word).unwrap() + word.len();
+        let digits = text[at..].split(|c: char| !c.is_ascii_digit()).next();
+        digits.unwrap().parse().unwrap()
+    }
+
+    /// The kernel's wait comes after those of let_finish_talking() and of end_all().
+    #[test]
+    fn systemd_waits_longer_than_a_stop_does() {
+        let vring = "../../drivers/vhost/serve/vring.c";
+        let stop = 3 + 10 + number(vring, "vserve_stop_timeout = ");
+        for unit in ["pvio-blk@.service.in", "pvio-fs@.service.in"] {
+            assert!(number(unit, "TimeoutStopSec=") > stop, "{unit}");
+        }
+    }
+}
