@@ -162,6 +162,10 @@ pub struct DiskArgs {
     /// When a write is done, for as long as the VM lives: the guest cannot change it
     #[arg(long, value_enum, default_value = "writeback", value_name = "MODE")]
     pub cache: Cache,
+
+    /// Group that may connect to the socket [default: the umask decides who may]
+    #[arg(long, value_name = "GROUP", conflicts_with = "fd")]
+    pub socket_group: Option<String>,
 }
 
 const EXAMPLES: &str = "\
@@ -199,7 +203,7 @@ pub struct BlkArgs {
 
     /// One of several disks: socket=PATH or fd=N, path=DEVICE, and any of read-only, direct,
     /// format=raw, pinned, bypass-scheduler, no-poll-queues, serial=, cache=, engine=, hctx=N:N..,
-    /// num-queues=, queue-size=, weight=; a comma in a value is written twice
+    /// num-queues=, queue-size=, weight=, socket-group=; a comma in a value is written twice
     #[arg(short, long, value_name = "KEY=VALUE,...")]
     pub device: Vec<String>,
 
@@ -361,6 +365,9 @@ fn parse_device(text: &str, defaults: &DiskArgs) -> crate::Result<Unit> {
     }
     let door = door.ok_or_else(|| format!("--device {text}: socket=PATH or fd=N is missing"))?;
     let path = path.ok_or_else(|| format!("--device {text}: path=DEVICE is missing"))?;
+    if args.socket_group.is_some() && matches!(door, Door::Fd(_)) {
+        return Err(format!("--device {text}: a socket group is for socket=, not for fd=").into());
+    }
     Ok(Unit { door, path, args })
 }
 
@@ -376,6 +383,7 @@ fn set_option(args: &mut DiskArgs, key: &str, value: &str) -> crate::Result<()> 
             args.serial = serial(value).map_err(|e| format!("--device {key}: {e}"))?;
         }
         "cache" => args.cache = choice(key, value)?,
+        "socket-group" => args.socket_group = Some(value.into()),
         "engine" => args.engine = choice(key, value)?,
         "weight" => args.weight = bounded(key, value, 1000)?,
         "num-queues" => args.num_queues = bounded(key, value, uapi::MAX_VRINGS)? as u16,
@@ -509,6 +517,26 @@ mod tests {
         assert_eq!(u[1].args.cache, Cache::Writethrough);
         assert_eq!(u[1].args.serial, "x");
         assert_eq!(name_of(&u[0]), "a");
+    }
+
+    #[test]
+    fn each_socket_may_have_a_group() {
+        let group = |line: &[&str]| -> crate::Result<_> {
+            let groups = units(&parse(line)?)?.into_iter();
+            Ok(groups.map(|u| u.args.socket_group).collect::<Vec<_>>())
+        };
+        let some = |name: &str| Some(name.to_owned());
+        let one = group(&["--socket=/s", "--socket-group=kvm", "/d"]);
+        assert_eq!(one.unwrap(), [some("kvm")]);
+        let two = group(&[
+            "--socket-group=kvm",
+            "--device=socket=/a,path=/x",
+            "--device=socket=/b,path=/y,socket-group=qemu",
+        ]);
+        assert_eq!(two.unwrap(), [some("kvm"), some("qemu")]);
+        assert!(group(&["--fd=3", "--socket-group=kvm", "/d"]).is_err());
+        assert!(group(&["--device=fd=3,path=/d,socket-group=kvm"]).is_err());
+        assert!(group(&["--socket-group=kvm", "--device=fd=3,path=/d"]).is_err());
     }
 
     #[test]

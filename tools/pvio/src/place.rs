@@ -303,6 +303,21 @@ mod tests {
     }
 
     #[test]
+    fn a_group_may_connect_and_no_others() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.as_path().join("s");
+        let (_ours, place) = Place::listen(&path).unwrap();
+        let own = nix::unistd::getgid();
+        let name = Group::from_gid(own).unwrap().unwrap().name;
+        fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
+        place.give_to_group(&name).unwrap();
+        let meta = fs::metadata(&path).unwrap();
+        assert_eq!((meta.gid(), meta.mode() & 0o777), (own.as_raw(), 0o660));
+        let error = place.give_to_group("no such group").unwrap_err();
+        assert!(error.to_string().contains("--socket-group"), "{error}");
+    }
+
+    #[test]
     fn explains_bad_paths() {
         let dir = TempDir::new().unwrap();
         let file = dir.as_path().join("f");

@@ -92,13 +92,8 @@ pub fn fs(args: &FsArgs) -> Result<()> {
     }
     let session = Session::new(service)?;
     say!("{}: {}", share.name(), share.path.display());
-    let mut one = serve(share.name(), &share.door, listener, session)?;
-    if let (Some(group), Some(place)) = (&args.socket_group, &one.place) {
-        // The socket of a predecessor has it already.
-        if listener.is_none() {
-            place.give_to_group(group)?;
-        }
-    }
+    let group = args.socket_group.as_deref();
+    let mut one = serve(share.name(), &share.door, group, listener, session)?;
     server::lock(&one.session).set_takes_over(front.is_some());
     one.front = front;
     start(vec![one], host)
@@ -205,13 +200,15 @@ fn serve_disk(unit: &Unit, disk: Disk, pollers: Vec<RawFd>) -> Result<Served<Blk
     let session = Session::new(Blk::new(disk, settings, blk::kernel_opener()))?;
     let name = cli::name_of(unit);
     describe(&name, unit, session.service().info());
-    serve(name, &unit.door, None, session)
+    serve(name, &unit.door, a.socket_group.as_deref(), None, session)
 }
 
-/// Opens the door to `session`, where the pvio before this one has not left it open.
+/// Opens the door to `session`, for members of `group`, where the pvio before this one has not left
+/// it open.
 fn serve<S: Service>(
     name: String,
     door: &Door,
+    group: Option<&str>,
     left: Option<KeptListener>,
     session: Session<S>,
 ) -> Result<Served<S>> {
@@ -221,6 +218,9 @@ fn serve<S: Service>(
         (Door::Path(path), None) => Entrance::at_path(path).map(with_place)?,
         (Door::Fd(fd), _) => (Entrance::from_fd(*fd)?, None),
     };
+    if let (Some(group), Some(place), None) = (group, &place, left) {
+        place.give_to_group(group)?;
+    }
     Ok(Served {
         name,
         session: Arc::new(Mutex::new(session)),
