@@ -18,6 +18,7 @@ const CAPABILITIES: &str = r#"{"type":"block","features":["read-only","blk-file"
 #[command(
     name = "pvio",
     version,
+    propagate_version = true,
     about = "Exit-less storage for virtual machines"
 )]
 struct Cli {
@@ -467,6 +468,29 @@ mod tests {
     fn the_command_line_is_consistent() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    /// Management programs ask a back end by the name under which they start it.
+    #[test]
+    fn each_command_and_name_says_its_version() {
+        for line in [
+            &["pvio"][..],
+            &["pvio", "blk"],
+            &["pvio", "fs"],
+            &["/usr/libexec/pvio-virtiofsd"],
+            &["/usr/libexec/pvio-vhost-user-blk"],
+        ] {
+            let words = line.iter().chain(&["--version"]);
+            let mut words: Vec<OsString> = words.map(OsString::from).collect();
+            name_command(&mut words);
+            let said = Cli::try_parse_from(words).map(drop).unwrap_err();
+            assert_eq!(
+                said.kind(),
+                clap::error::ErrorKind::DisplayVersion,
+                "{line:?}"
+            );
+            assert!(said.to_string().contains(env!("CARGO_PKG_VERSION")));
+        }
     }
 
     #[test]
