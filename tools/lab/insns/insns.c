@@ -11,7 +11,8 @@
  *	work	   whole samples of rounds that found work
  *	idle	   a poller's round that found none; a guest's idle loop, and its spinning
  *	broken	   rounds at work that are in no sample: another task broke in, or the
- *		   sample was not whole when the window began or ended
+ *		   sample was not whole when the window began or ended; and what another
+ *		   task did that broke into a round without work
  *	interrupt  from the entry of an interrupt's handler to its IRET
  *	guest	   a nested guest's own instructions
  *
@@ -139,6 +140,7 @@ struct cpu {
 
 	bool round;
 	unsigned int seen;	/* flags of the round's blocks */
+	unsigned int break_from;	/* in the log, once @seen has BLOCK_BREAK */
 	struct sample now;	/* the round */
 
 	bool spinning;		/* a "spin" was seen, and nothing found since */
@@ -335,6 +337,9 @@ static void end_round(struct cpu *c, unsigned int vcpu)
 
 	c->round = false;
 	if (idle) {
+		/* The poller's thread looks again first thing when it is back. */
+		if (c->seen & BLOCK_BREAK)
+			classify(c, vcpu, c->break_from, BROKEN);
 		classify(c, vcpu, c->kept, IDLE);
 		c->rounds[IDLE]++;
 	} else {
@@ -402,13 +407,21 @@ static void count_round(struct cpu *c, unsigned int vcpu, struct block *b,
 	c->now.insns += b->insns;
 }
 
+/* Another task goes on from here. */
+static void note_break(struct cpu *c)
+{
+	if (!(c->seen & BLOCK_BREAK))
+		c->break_from = c->used;
+	c->seen |= BLOCK_BREAK;
+}
+
 static void push_frame(struct cpu *c, bool is_irq)
 {
 	/* So deep only if it was miscounted. */
 	if (c->frames == MAX_FRAMES) {
 		c->frames = 0;
 		c->irqs = 0;
-		c->seen |= BLOCK_BREAK;
+		note_break(c);
 	}
 	c->is_irq[c->frames++] = is_irq;
 	c->irqs += is_irq;
@@ -434,7 +447,8 @@ static void count_host(struct cpu *c, unsigned int vcpu, struct block *b)
 		c->frames = 0;
 		c->irqs = 0;
 		c->spinning = false;
-		c->seen |= flags & BLOCK_BREAK;
+		if (flags & BLOCK_BREAK)
+			note_break(c);
 	}
 	if (flags & (BLOCK_REST | BLOCK_GO))
 		c->resting = flags & BLOCK_REST;

@@ -5,6 +5,7 @@ Runs in the host VM.  Block rows are the back ends of hostside.py; file rows are
 fsload's requests to vhost_fs, and the system calls that do the same.
 """
 
+import json
 import os
 import subprocess
 import time
@@ -31,9 +32,15 @@ FILE_OPS = {
 }
 # Of these it is one of several system calls that do the same.
 SEVERAL = ("create", "readdirplus")
-# The server enters it once for each operation: each is one request, but for these.
-TAKEN, TAKEN_OF = "vserve_take", {"create": "vfs_unlink"}
-# A peer without rounds does an operation so often in a window, or a long one.
+# The server enters it once for each request.
+TAKEN = "vserve_take"
+# An emulator with the plugin is so slow that vhost_poll takes a request for one that lasts too
+# long, and leaves the next ones to workers.
+MAX_RUN = Path("/sys/module/vhost_poll/parameters/max_run_us"), "100000"
+# The poller's thread does these after its round, and other threads may run before the reply, so a
+# window with one request at a time has no whole samples.
+AFTER_ROUND = ("write", "create", "readdirplus")
+# A window without samples ends after so many operations, or long ones.
 TIMES, TIMES_LONG = 2048, 256
 
 
@@ -44,6 +51,7 @@ def say(text):
 class Block:
     """Reads of a back end's null_blk."""
 
+    whole = False
     sample = SAMPLE_IOS
 
     def __init__(self, backend, depth):
@@ -60,20 +68,38 @@ class Block:
         return int(stat.read_text().split()[0])
 
 
+def times_of(op):
+    return TIMES_LONG if op in SEVERAL else TIMES
+
+
 class File:
-    """One operation on a file of tmpfs by requests, DEPTH at a time, or by the system calls."""
+    """One operation on a file of tmpfs by requests, DEPTH at a time, or by the system calls.
+
+    Where `whole` is set, a window is so many operations, and has no samples.
+    """
 
     def __init__(self, op, host, depth=1):
         self.op, self.host, self.depth = op, host, depth
         self.path = f"{'host' if host else files.VHOST_FS} {op}"
+        self.whole = op in AFTER_ROUND and depth == 1
         self.sample = SAMPLE_LONG if op in SEVERAL else SAMPLE_IOS
-        self.loop = insns.Loop(io=TAKEN_OF.get(op, TAKEN))
+        self.loop = insns.Loop(io=TAKEN)
         if host:
             self.loop = insns.system_call(FILE_OPS[op], op not in SEVERAL)
 
     def command(self, secs):
         words = ["--host"] if self.host else ["--depth", self.depth, "--burst"]
         return files.fsload(self.op, "tmpfs", secs, *words)
+
+    def counted(self, symbols):
+        """A row of all that CPU 1 executes for so many operations."""
+        times = times_of(self.op)
+        argv = [*self.command(0), "--times", times]
+        with insns.OwnWindow(symbols, symbols.marks(self.loop)) as counting:
+            said = json.loads(hostside.output_of(argv, LIMIT + files.BEGIN))
+        row = counting.window.executed(CORE, times, user=not self.host)
+        found = {key: said[key] for key in ("hot", "punted", "handoffs")}
+        return {"path": self.path, "depth": self.depth, **row, **found}
 
 
 class Peer:
@@ -85,7 +111,7 @@ class Peer:
 
     def counted(self, symbols):
         """A row of all that its CPU executes for so many operations."""
-        times = TIMES_LONG if self.op in SEVERAL else TIMES
+        times = times_of(self.op)
         words = ["--depth", self.depth, "--burst", "--times", times]
         with self.server.serving(self.share) as where:
             argv = files.fsload(self.op, self.share, 0, *words, *where)
@@ -129,6 +155,8 @@ class Running:
 
 def counted(load, secs, symbols):
     """A row; a load without a loop has a window of SECS."""
+    if load.whole:
+        return load.counted(symbols)
     sample = max(load.depth, load.sample)
     with Running(load) as running:
         time.sleep(SETTLE)
@@ -152,10 +180,15 @@ def middle(rows):
     return {**found, "windows": [r["insns"] for r in rows], "spread": spread}
 
 
+def file_depths(op, depths):
+    """Those of DEPTHS that fsload has for OP; it makes one file at a time."""
+    return [d for d in depths if d <= (FILE_DEPTH if op in files.DEEP else 1)]
+
+
 def loads_of(backends, depths, ops):
     loads = [Block(backend, depth) for backend in backends for depth in depths]
     for op in ops:
-        loads += [File(op, False, depth) for depth in depths if depth <= FILE_DEPTH]
+        loads += [File(op, False, depth) for depth in file_depths(op, depths)]
         loads.append(File(op, True))
     return loads
 
@@ -175,6 +208,11 @@ def row_of(load, runs, window):
     return row
 
 
+def allow_long_runs():
+    path, value = MAX_RUN
+    path.write_text(value)
+
+
 def leave_core():
     """The program leaves the CPU that it counts to the server alone."""
     os.sched_setaffinity(0, {cpu for cpu in range(os.cpu_count()) if cpu != CORE})
@@ -187,6 +225,7 @@ def count(args, kinds):
     leave_core()
     failed = False
     with hostside.backends_open(kinds) as (backends, _):
+        allow_long_runs()
         symbols = insns.symbols()
         for load in loads_of(backends, depths, args.ops.split()):
             row = row_of(load, args.runs, lambda load=load: counted(load, args.secs, symbols))
@@ -203,6 +242,7 @@ def count_files(args):
     leave_core()
     failed = False
     with hostside.workdir_with_modules() as workdir, files.shared("tmpfs", workdir) as share:
+        allow_long_runs()
         symbols = insns.symbols()
         peers = [s for s in files.available() if s.name != files.VHOST_FS]
         for op, depth in files.loads(args.ops.split(), depths):

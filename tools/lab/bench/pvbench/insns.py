@@ -147,11 +147,12 @@ class Window:
         self._need(ios, cpu, "I/O")
         return {"ios": ios, **self.cost(cpu, CLASSES, ios)}
 
-    def executed(self, cpu, ios):
+    def executed(self, cpu, ios, user=True):
         """A row of all that CPU executed but waiting and the machine's interrupts, by IOS.
 
-        `spun` is the waiting for locks.
+        `spun` is the waiting for locks.  Without USER: only what the kernel executed.
         """
+        without = SPINS if user else (*SPINS, "")
         kinds = [kind for kind in CLASSES if kind not in ("idle", "interrupt")]
         spun = sum(
             insns
@@ -159,7 +160,7 @@ class Window:
             for (_, name), insns in self.functions[cpu][kind].items()
             if name in SPINS
         )
-        return {"ios": ios, "spun": spun / ios, **self.cost(cpu, kinds, ios, SPINS)}
+        return {"ios": ios, "spun": spun / ios, **self.cost(cpu, kinds, ios, without)}
 
     def sampled(self, cpu):
         """A row of the samples of CPU: `insns` is their median."""

@@ -101,6 +101,14 @@ class Counted(unittest.TestCase):
         sides = self.window.sides(1)
         self.assertEqual(sides, {"server": 87, "server_idle": 4, "vcpu": 18, "rest": 6})
 
+    def test_a_window_of_operations_has_other_tasks_and_no_idle_rounds(self):
+        row = self.window.executed(1, 4)
+        self.assertEqual((row["ios"], row["insns"]), (4, (40 + 10 + 28) / 4))
+
+    def test_user_space_is_left_out_of_a_system_calls_operations(self):
+        self.assertEqual(self.window.executed(0, 2)["insns"], (6 + 18) / 2)
+        self.assertEqual(self.window.executed(0, 2, user=False)["insns"], 0)
+
     def test_a_guest_and_user_space_have_no_functions(self):
         self.assertEqual(self.window.functions[0]["guest"], {("guest", ""): 18})
         self.assertEqual(self.window.functions[0]["other"], {("user", ""): 6})
@@ -116,7 +124,7 @@ class Counted(unittest.TestCase):
 class Load:
     """A load that is a shell command."""
 
-    path, depth, loop, sample = "load", 1, insns.POLLER, 16
+    path, depth, loop, sample, whole = "load", 1, insns.POLLER, 16, False
 
     def __init__(self, command):
         self.argv = ["sh", "-c", command]
@@ -166,6 +174,44 @@ class Loads(unittest.TestCase):
         ring = "ring/vhost_fs read"
         self.assertEqual(rows, [(ring, 1), (ring, 32), ("host read", 1)])
         self.assertEqual(loads[1].command(9)[1:], ["read", "tmpfs", 9, "--depth", 32, "--burst"])
+
+    def test_fsload_makes_one_file_at_a_time(self):
+        loads = counting.loads_of([], [1, 32], ["create"])
+        rows = [(load.path, load.depth) for load in loads]
+        self.assertEqual(rows, [("ring/vhost_fs create", 1), ("host create", 1)])
+
+
+class Whole(unittest.TestCase):
+    """The poller's thread does an operation after its round."""
+
+    def test_one_at_a_time_it_has_no_samples(self):
+        loads = counting.loads_of([], [1, 32], ["read", "write"])
+        whole = [(load.path, load.depth) for load in loads if load.whole]
+        self.assertEqual(whole, [("ring/vhost_fs write", 1), ("host write", 1)])
+
+    def counted(self, load):
+        """Its row, and the command line."""
+        with (
+            mock.patch.object(counting.hostside, "output_of") as run,
+            mock.patch.object(counting.insns, "OwnWindow") as window,
+        ):
+            run.return_value = '{"hot": 2048, "punted": 0, "handoffs": 0, "csw": 7}'
+            found = window.return_value.__enter__.return_value
+            found.window.executed.side_effect = lambda cpu, ios, user: {"of": (cpu, ios, user)}
+            row = counting.counted(load, 0.5, mock.MagicMock())
+        return row, run.call_args.args[0][1:]
+
+    def test_a_window_ends_after_so_many_operations(self):
+        row, argv = self.counted(counting.File("write", False))
+        self.assertEqual((row["path"], row["depth"]), ("ring/vhost_fs write", 1))
+        self.assertEqual(row["of"], (1, 2048, True))
+        self.assertEqual((row["hot"], row["punted"], row["handoffs"]), (2048, 0, 0))
+        self.assertEqual(argv, ["write", "tmpfs", 0, "--depth", 1, "--burst", "--times", 2048])
+
+    def test_a_long_one_is_done_less_often_and_a_call_counts_without_its_program(self):
+        row, argv = self.counted(counting.File("create", True))
+        self.assertEqual((row["path"], row["of"]), ("host create", (1, 256, False)))
+        self.assertEqual(argv, ["create", "tmpfs", 0, "--host", "--times", 256])
 
 
 class Middle(unittest.TestCase):
