@@ -546,6 +546,23 @@ static inline bool vhfs_mount_is_reached(struct vhfs_mount *mount)
 int vhfs_decode(struct vhfs_req *req);
 void vhfs_req_free(struct vhfs_req *req);
 
+/*
+ * Like xa_load(), for a caller that has entered RCU already, as each has to that takes a reference.
+ * The poller does this for nearly all requests.
+ */
+static inline void *vhfs_find_id(struct xarray *objects, u64 id)
+{
+	XA_STATE(xas, objects, id);
+	void *entry;
+
+	do {
+		entry = xas_load(&xas);
+		if (xa_is_zero(entry))
+			entry = NULL;
+	} while (xas_retry(&xas, entry));
+	return entry;
+}
+
 /* dispatch.c */
 extern const struct vhfs_op vhfs_ops[VHFS_OPS];
 int vhfs_run(struct vhfs_req *req);

@@ -174,7 +174,7 @@ static struct vhfs_handle *vhfs_handle_find(struct vhfs_export *ex, u64 id)
 	struct vhfs_handle *handle;
 
 	rcu_read_lock();
-	handle = xa_load(&ex->table.handles, id);
+	handle = vhfs_find_id(&ex->table.handles, id);
 	if (handle && !refcount_inc_not_zero(&handle->refs))
 		handle = NULL;
 	rcu_read_unlock();

@@ -140,7 +140,7 @@ struct vhfs_node *vhfs_node_get(struct vhfs_export *ex, u64 id)
 	struct vhfs_node *node;
 
 	rcu_read_lock();
-	node = xa_load(&ex->table.nodes, id);
+	node = vhfs_find_id(&ex->table.nodes, id);
 	if (node && !vhfs_node_hold(node))
 		node = NULL;
 	rcu_read_unlock();
@@ -641,7 +641,7 @@ static void vhfs_forget_one(struct vhfs_export *ex, u64 id, u64 count,
 	if (id == FUSE_ROOT_ID || !count)
 		return;
 	rcu_read_lock();
-	node = xa_load(&ex->table.nodes, id);
+	node = vhfs_find_id(&ex->table.nodes, id);
 	if (node && !vhfs_count_down(node, count))
 		gone = vhfs_node_remove(node, count);
 	rcu_read_unlock();
