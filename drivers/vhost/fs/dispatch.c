@@ -105,7 +105,7 @@ const struct vhfs_op vhfs_ops[VHFS_OPS] = {
  * carries the request out depends on the node's file system (vhfs_is_hot()), so a node that the
  * guest is told of in the meantime must not become the request's.
  */
-static int vhfs_find_node(struct vhfs_req *req)
+static __always_inline int vhfs_find_node(struct vhfs_req *req)
 {
 	if (req->op->flags & VHFS_OP_NO_NODE)
 		return 0;
@@ -114,7 +114,7 @@ static int vhfs_find_node(struct vhfs_req *req)
 	return req->node || req->op->flags & VHFS_OP_CLOSES ? 0 : -ESTALE;
 }
 
-static int vhfs_check_node(struct vhfs_req *req)
+static __always_inline int vhfs_check_node(struct vhfs_req *req)
 {
 	int r;
 
@@ -240,7 +240,7 @@ static int vhfs_ask_for_room(struct vhfs_req *req)
  * anything, so all of them act with the export's own credentials.  The export stays until after
  * the round, so the thread takes no reference on them, as override_creds() does.
  */
-static int vhfs_run_with_base(struct vhfs_req *req)
+static __always_inline int vhfs_run_with_base(struct vhfs_req *req)
 {
 	const struct cred *old;
 	int r;
@@ -253,7 +253,7 @@ static int vhfs_run_with_base(struct vhfs_req *req)
 	return r;
 }
 
-static int vhfs_run_in_round(struct vhfs_req *req)
+static __always_inline int vhfs_run_in_round(struct vhfs_req *req)
 {
 	int r = vhfs_find_node(req);
 

@@ -169,7 +169,7 @@ drop:
 	return r;
 }
 
-static struct vhfs_handle *vhfs_handle_find(struct vhfs_export *ex, u64 id)
+static __always_inline struct vhfs_handle *vhfs_handle_find(struct vhfs_export *ex, u64 id)
 {
 	struct vhfs_handle *handle;
 

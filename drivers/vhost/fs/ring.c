@@ -89,7 +89,8 @@ static void vhfs_let_go(struct vhfs_slot *slot, bool may_sleep)
 	if (req->direct.handle)
 		vhfs_handle_put(req->direct.handle, false);
 	req->direct.handle = NULL;
-	vhfs_node_put(req->node, may_sleep);
+	if (req->node)
+		vhfs_node_put(req->node, may_sleep);
 	req->node = NULL;
 	/* Most requests have none of these. */
 	if (!req->buf && !req->body && !slot->iov)
