@@ -6,7 +6,6 @@ import contextlib
 from pvfs import FIO, Virtiofsd, wait_for
 from pvlab.paths import LabError
 
-
 UNBIND = "cd /sys/bus/virtio/drivers/pvfs; for d in virtio*; do echo $d >unbind; done"
 
 
