@@ -197,7 +197,7 @@ struct vhfs_req {
 	int error;
 	u64 start_ns;
 	struct vhfs_direct direct;
-	/* vhfs_take() zeroes the members before @src.  The others are written before they are read. */
+	/* vhfs_take() zeroes what is before this.  The others are written before they are read. */
 	struct iov_iter src;
 	struct iov_iter dst;
 	struct fuse_in_header in;
