@@ -222,6 +222,8 @@ class Patient(OneRing):
         self.server.handles = 0
         self.server.silent = False
         self.mount()
+        # mount(8) does not wait for the server, which may not have the new rings yet.
+        self.goes_on()
 
 
 if __name__ == "__main__":
