@@ -235,15 +235,10 @@ static int vhfs_claim(struct vhfs_handle *handle, struct vhfs_owner *owner)
 	struct vhfs_locks *locks = owner->locks;
 	struct vhfs_claim *claim;
 	bool found = false;
+	int r = 0;
 
 	if (!new)
 		return -ENOLCK;
-	if (atomic_long_inc_return(&locks->claims) > vhfs_max_ranges(locks)) {
-		atomic_long_dec(&locks->claims);
-		atomic64_inc(&locks->ex->refused);
-		kfree(new);
-		return -ENOLCK;
-	}
 	new->owner = owner;
 	spin_lock(&handle->claim_lock);
 	list_for_each_entry(claim, &handle->claims, node)
@@ -251,16 +246,20 @@ static int vhfs_claim(struct vhfs_handle *handle, struct vhfs_owner *owner)
 			found = true;
 			break;
 		}
-	if (!found) {
+	/* An owner that has a claim keeps its locks, however many claims there are. */
+	if (!found && atomic_long_inc_return(&locks->claims) > vhfs_max_ranges(locks)) {
+		atomic_long_dec(&locks->claims);
+		r = -ENOLCK;
+	} else if (!found) {
 		refcount_inc(&owner->refs);
 		list_add(&new->node, &handle->claims);
+		new = NULL;
 	}
 	spin_unlock(&handle->claim_lock);
-	if (found) {
-		atomic_long_dec(&locks->claims);
-		kfree(new);
-	}
-	return 0;
+	kfree(new);
+	if (r)
+		atomic64_inc(&locks->ex->refused);
+	return r;
 }
 
 static struct vhfs_claim *vhfs_take_claim(struct vhfs_handle *handle,
