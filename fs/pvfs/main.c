@@ -4,13 +4,19 @@
 
 #include <linux/module.h>
 
-/* Runs the works that interrupts queue.  Writeback waits for them, so it has a rescuer. */
+/*
+ * Runs the works that interrupts queue.  Writeback waits for these works, so the workqueue has a
+ * rescuer.
+ */
 struct workqueue_struct *pvfs_wq;
 
-/* Runs the ends of requests that may wait for a work of pvfs_wq, see pvfs_end_later(). */
+/* Runs the works that end direct reads.  They may wait for works of pvfs_wq (pvfs_end_later()). */
 struct workqueue_struct *pvfs_block_wq;
 
-/* Runs the works that give up a device.  They wait for a reset, and must not use up a rescuer. */
+/*
+ * Runs the works that find a server silent, and those that give up a device.  The latter wait for a
+ * reset, which may never end, so they must not occupy the rescuer of another workqueue.
+ */
 struct workqueue_struct *pvfs_fail_wq;
 
 static int __init pvfs_init(void)
@@ -58,7 +64,10 @@ static void __exit pvfs_exit(void)
 module_init(pvfs_init);
 module_exit(pvfs_exit);
 
-/* No MODULE_DEVICE_TABLE: udev must not load it for devices that virtiofs has. */
+/*
+ * The module has no MODULE_DEVICE_TABLE, because udev must not load it for devices that virtiofs
+ * drives.
+ */
 MODULE_DESCRIPTION("virtio-fs whose callers poll");
 MODULE_ALIAS_FS("pvfs");
 MODULE_LICENSE("GPL");

@@ -2,31 +2,35 @@
 /*
  * pvfs: virtio-fs on the kernel's FUSE core, with callers that poll.
  *
- * A queue serves some CPUs.  It has a virtqueue, slots, and a virtio_poll queue, which polls the
- * ring.  A slot holds the headers and the arguments of one request, but not its pages.  A request
- * that a caller waits for allocates nothing, because probe has allocated the slots, unless its
- * arguments are larger than PVFS_BUF_SIZE (extended attributes, ACLs).
+ * Each queue serves some of the CPUs.  It has a virtqueue (the ring), slots, and a struct
+ * virtio_poll_queue, by which virtio_poll polls the ring.  A slot holds the headers and the
+ * arguments of one request, but not its pages.  Probe allocates the slots.  So to send a request
+ * that a caller waits for allocates nothing, unless its arguments are larger than PVFS_BUF_SIZE
+ * (extended attributes, ACLs).
  *
  * Locking
  * -------
- * q->poll.lock: the ring of a request queue, its slots, @live, and its lists.
- *   Taken with bottom halves off, as virtio_poll wants it.  Two queues share no lock.
- * hp->lock: the same for the queue of FORGET and INTERRUPT.
- * fiq->lock (FUSE's): requests that found a ring full (fiq->pending), and dev->parked.
- * dev->close_lock: dev->closes.  It is never held together with another lock.
- * Order: hp->lock, q->poll.lock, fiq->lock.  FUSE's bg_lock is outside all of them, because the
- *   core holds it when it sends a background request.  The end of such a request takes bg_lock, so
- *   the sender leaves that end to a work.  Tasks take these locks.  In a softirq only virtio_poll's
- *   timer takes one, q->poll.lock, and it only tries.
- * dev->lock: dev->fc, and the start and stop of the queues.  Its holder waits for ever if the
- *   device does not finish its reset.  A mount writes dev->cache and dev->timeout under it, and
- *   they stay while the device is mounted.  Only probe, restore and mount allocate under it, when
- *   the file system has no dirty page.  So reclaim never waits for a reset.
- * pvfs_devs_mutex: the list of devices.  Not taken with dev->lock.
+ * q->poll.lock protects a request queue: its ring, its slots, @live, and its lists.  Tasks take it
+ *   with bottom halves off, because virtio_poll's timer, a softirq, tries it.  Two queues share no
+ *   lock.
+ * hp->lock protects the hiprio queue: its ring, its messages, and the FORGETs that wait.
+ * fiq->lock, a lock of the core, protects dev->parked, and fiq->pending: the requests that found a
+ *   ring full.
+ * dev->close_lock protects dev->closes.  Tasks never hold it together with another of these locks.
+ * Order: hp->lock, q->poll.lock, fiq->lock.  The core's bg_lock comes before all of them, because
+ *   the core holds it when it sends a background request.  The end of a background request takes
+ *   bg_lock, so the sender leaves that end to a work.
+ * Only tasks take the locks above.  virtio_poll's timer and its preempt notifier try q->poll.lock.
+ * dev->lock protects dev->fc, and the start and stop of the queues.  Its holder waits for ever if
+ *   the device does not finish its reset.  A mount writes dev->cache and dev->timeout under it, and
+ *   nothing changes them while the device is mounted.  Only probe, restore and mount allocate
+ *   memory under it.  At these times the file system has no dirty pages.  So reclaim for such an
+ *   allocation waits for no request of this device, and therefore for no reset.
+ * pvfs_devs_mutex protects the list of devices.  Tasks never hold it together with dev->lock.
  *
  * A task that sees q->live true under q->poll.lock may use the virtqueue until it turns preemption
  * on again, because pvfs_stop() clears @live and waits for an RCU grace period before the reset.
- * virtio_poll may still turn callbacks on, until virtio_poll_release().
+ * virtio_poll does not check @live.  It may turn callbacks on until virtio_poll_release() returns.
  */
 #ifndef _PVFS_H
 #define _PVFS_H
@@ -46,10 +50,10 @@
 
 #include "fuse_i.h"
 
-/* How long a task that exits, and umount, wait for closes. */
+/* How long a task that exits waits for a close, and how long umount waits for late closes. */
 #define PVFS_EXIT_SECONDS	10
 
-#define PVFS_HIPRIO		0	/* index of its virtqueue; requests follow */
+#define PVFS_HIPRIO		0	/* index of its virtqueue; the request queues follow */
 #define PVFS_VQ_NAME_LEN	16
 #define PVFS_TAG_LEN		sizeof_field(struct virtio_fs_config, tag)
 #define PVFS_POLL_MAX_US	100000U
@@ -57,15 +61,15 @@
 
 #define PVFS_SLOT_SIZE		1024
 #define PVFS_SLOTS_MAX		256
-/* Besides pages: what the device reads, and what it writes. */
+/* Descriptors besides those of pages: one that the device reads, and one that it writes. */
 #define PVFS_SG_HEADERS		2
 #define PVFS_RING_MIN		8
 
-/* How many FORGETs fit into one message, and how many messages are under way. */
+/* How many FORGETs fit into one message, and how many messages may be in flight. */
 #define PVFS_FORGETS		120
 #define PVFS_HISLOTS		16
 
-/* Requests of one class take similar time.  The policy learns for each class by itself. */
+/* Requests of one class take similar time, so each queue has a polling policy for each class. */
 enum pvfs_class {
 	PVFS_META,	/* names, attributes, opening and closing */
 	PVFS_SMALL,	/* data, up to PVFS_SMALL_MAX */
@@ -78,9 +82,9 @@ enum pvfs_class {
 #define PVFS_SMALL_MAX		32768U
 
 enum pvfs_cache {
-	PVFS_CACHE_NONE,	/* file data is not kept in this guest */
-	PVFS_CACHE_AUTO,	/* as the server says with each open */
-	PVFS_CACHE_ALWAYS,	/* only this guest uses the directory */
+	PVFS_CACHE_NONE,	/* the core keeps no file data */
+	PVFS_CACHE_AUTO,	/* the server says with each open what the core keeps */
+	PVFS_CACHE_ALWAYS,	/* the core keeps all, because only this guest uses the directory */
 };
 
 struct pvfs_abandoned;
@@ -96,56 +100,56 @@ enum pvfs_lock {
 /* A close that no task waits for, on dev->closes. */
 struct pvfs_close {
 	struct list_head node;
-	u64 seq;			/* ascending along the list */
-	bool background;		/* sent in the background, and umount waits for it */
+	u64 seq;			/* ascends along the list */
+	bool background;		/* the driver sent it, and umount waits for it */
 };
 
-/* The wait of a caller that polls, on its stack.  Other tasks use @done only. */
+/* The state of a caller that polls, on the caller's stack.  Other tasks use @done only. */
 struct pvfs_wait {
-	u64 start;			/* local_clock(), from when its budget counts */
-	u64 budget;			/* for how long it polls, in nanoseconds */
+	u64 start;			/* local_clock() when the budget began */
+	u64 budget;			/* for how long the caller polls, in nanoseconds */
 	bool done;			/* written under q->poll.lock */
 };
 
-/* How much of a slot's buffer a request takes, without pages. */
+/* How much buffer the headers and arguments of a request take.  Pages are not counted. */
 struct pvfs_need {
 	unsigned int in_size;		/* bytes that the device reads */
 	unsigned int out_size;		/* bytes that the device writes */
-	void *big;			/* a buffer instead of the slot's, or NULL */
+	void *big;			/* a buffer, if that of a slot is too small; or NULL */
 };
 
-/* Under q->poll.lock, but q->work alone uses the abandoned slots that it took from q->late. */
+/* q->poll.lock protects a slot until q->work takes it off q->late.  Then only that work uses it. */
 struct pvfs_slot {
 	struct list_head node;		/* on q->free, q->busy or q->late */
-	struct fuse_req *req;		/* NULL if it was abandoned */
+	struct fuse_req *req;		/* NULL if the request was abandoned */
 	struct pvfs_abandoned *abandoned;
 	struct pvfs_wait *wait;		/* of the caller, while it polls */
 	void *big;			/* instead of @buf, for large arguments */
 	u64 unique;
-	u64 start;			/* local_clock() when it was sent */
+	u64 start;			/* local_clock() when the request was sent */
 	unsigned int in_size;		/* bytes in the buffer that the device reads */
 	unsigned int out_size;		/* bytes in the buffer that the device writes */
 	unsigned int out_pages;		/* bytes in pages that the device writes */
 	u8 class;
 	u8 lock;			/* enum pvfs_lock */
-	bool interrupt;			/* hiprio.work has to send INTERRUPT for it */
-	bool patient;			/* it may take long, see timeout.c */
-	unsigned int written;		/* bytes that the device wrote, if abandoned */
+	bool interrupt;			/* hiprio.work has to send INTERRUPT for the request */
+	bool patient;			/* the request may take long, see timeout.c */
+	unsigned int written;		/* if @abandoned: bytes that the device wrote */
 	u8 buf[] __aligned(8);
 };
 
 #define PVFS_BUF_SIZE	(PVFS_SLOT_SIZE - offsetof(struct pvfs_slot, buf))
 
-/* All written under q->poll.lock. */
+/* Tasks write all of these under q->poll.lock. */
 struct pvfs_stats {
 	u64 requests;
 	u64 polled;		/* callers that polled until their reply came */
-	u64 slept;		/* callers that polled, but had to leave before */
+	u64 slept;		/* callers that stopped polling before their reply came */
 	u64 unpolled;		/* callers that did not poll */
 	u64 kicks;
-	u64 kicks_saved;	/* the device said that it needs none */
-	u64 queued;		/* requests that found the ring full */
-	u64 bad_replies;	/* replies that were turned into EIO */
+	u64 kicks_saved;	/* kicks that the device had said it does not need */
+	u64 queued;		/* requests that went to fiq->pending first */
+	u64 bad_replies;	/* malformed replies, which the driver turned into -EIO */
 	u64 abandoned;		/* requests whose tasks were killed, see abandon.c */
 };
 
@@ -157,7 +161,7 @@ struct pvfs_queue {
 	bool live;			/* see Locking: tasks may use the ring */
 	unsigned int lock_waits;	/* slots with PVFS_LOCK_WAITS */
 	unsigned int max_lock_waits;
-	unsigned int unmeasured;	/* requests of PVFS_NEVER in flight: they teach nothing */
+	unsigned int unmeasured;	/* in flight, of PVFS_NEVER; the policies ignore them */
 	u64 seq;
 
 	struct list_head free;
@@ -189,7 +193,7 @@ struct pvfs_hislot {
 	struct fuse_out_header out;	/* the answer to INTERRUPT */
 	bool busy;
 	bool is_interrupt;
-	unsigned int queue;		/* of the request to interrupt */
+	unsigned int queue;		/* index of the interrupted request's queue */
 };
 
 struct pvfs_hiprio {
@@ -197,13 +201,13 @@ struct pvfs_hiprio {
 	struct virtqueue *vq;
 	bool live;
 	bool can_batch;			/* the server knows BATCH_FORGET */
-	bool want_interrupt;		/* a slot's @interrupt is set, or was; no lock */
+	bool want_interrupt;		/* some slot's @interrupt may be set; read without a lock */
 	unsigned int inflight;
 	unsigned int interrupts;	/* ... of which INTERRUPT */
 	u64 seq;
 	struct fuse_forget_link *first;
 	struct fuse_forget_link **last;
-	unsigned int waiting;		/* FORGETs from @first on */
+	unsigned int waiting;		/* FORGETs on the list that begins at @first */
 	struct delayed_work work;
 	struct pvfs_hislot *slots;
 	u64 taken;			/* messages that the server has given back */
@@ -220,28 +224,28 @@ struct pvfs_dev {
 	struct virtio_device *vdev;	/* NULL once removed */
 	struct fuse_conn *fc;		/* while mounted */
 	struct super_block *sb;		/* the main superblock, until it has gone */
-	enum pvfs_cache cache;		/* of that mount */
-	bool writeback;			/* the server has agreed that the core writes back */
-	unsigned int timeout;		/* of that mount, in seconds; 0: none */
+	enum pvfs_cache cache;		/* of the mount */
+	bool writeback;			/* the server has agreed that the core writes back later */
+	unsigned int timeout;		/* of the mount, in seconds; 0: none */
 	struct delayed_work timeout_work;
-	u64 replies;			/* at the last look of timeout.c */
-	bool waited;			/* likewise: a request waited */
-	unsigned int silent;		/* seconds without a reply to it */
+	u64 replies;			/* that timeout_work counted when it ran last */
+	bool waited;			/* timeout_work found a request waiting then */
+	unsigned int silent;		/* for how many seconds the server has been silent */
 	bool up;			/* it has virtqueues */
-	bool given_up;			/* the next mount restarts it */
-	u64 exit_replies;		/* when a wait at exit ran out, plus 1; 0: none did */
+	bool given_up;			/* the driver gave it up; the next mount restarts it */
+	u64 exit_replies;		/* replies + 1 when a wait at exit ran out; 0: none did */
 	u64 exit_task;			/* start_boottime of the task whose wait ran out last */
 	struct list_head parked;	/* requests for locks that are not free; see locks.c */
 	struct delayed_work park_work;
-	spinlock_t close_lock;		/* the next two */
-	struct list_head closes;	/* the late ones, see close.c */
-	u64 close_seq;			/* of the last one */
+	spinlock_t close_lock;		/* protects the next two */
+	struct list_head closes;	/* late closes, see close.c */
+	u64 close_seq;			/* @seq of the close that went to the list last */
 	wait_queue_head_t close_waitq;	/* tasks that wait for late closes */
 	struct work_struct fail_work;
 	const struct super_operations *core_ops;
-	struct super_operations super_ops;	/* the core's, some replaced; see mount.c */
+	struct super_operations super_ops;	/* @core_ops with some replaced, see mount.c */
 	unsigned int *map;		/* CPU to index in @queues */
-	unsigned int ring_size;		/* of the smallest request ring */
+	unsigned int ring_size;		/* entries of the smallest request ring */
 	unsigned int nr_queues;
 	struct pvfs_queue *queues;
 	struct pvfs_hiprio hiprio;
@@ -314,7 +318,7 @@ void pvfs_forget(struct fuse_req *req);
 void pvfs_send_forget(struct fuse_iqueue *fiq, struct fuse_forget_link *link);
 void pvfs_send_interrupt(struct fuse_iqueue *fiq, struct fuse_req *req);
 
-/* A task may wait for a lock for ever.  Servers end nothing else for an INTERRUPT. */
+/* A task may wait for a lock for ever.  Servers end no other request early for an INTERRUPT. */
 static inline bool pvfs_can_interrupt(const struct fuse_req *req)
 {
 	return req->in.h.opcode == FUSE_SETLKW;
