@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The data path: requests into a ring, and replies out of it.
+ * The data path: it puts requests into a ring and takes replies out of it.
  *
- * A request that finds the ring full, or others queued, goes to the tail of FUSE's own list of
- * pending requests, where a fatal signal can still take it away.  The sender appends under its
- * queue's lock, and dispatches from the head of the list to its ring, and then to the other rings,
- * while these have room.  Each task that takes replies dispatches, too.  So while the list is not
- * empty, the last sender has found each ring full, and the next reply of any ring has the list
- * looked at again.  Such a reply comes, because waits for locks do not fill a ring (see locks.c).
+ * If the ring has no room for a request, or if other requests wait for room already, the sender
+ * appends its request to fiq->pending, the core's list of pending requests.  From there the core
+ * can still take it away at a fatal signal.
+ *
+ * No request stays on this list for good:
+ *
+ * - The sender appends under the lock of its queue.  Then it sends requests from the head of the
+ *   list to its own ring, and after that to the other rings, as long as these have room.
+ * - Each task that takes replies from a ring sends requests from the list to that ring, too.
+ *
+ * So if the list is not empty, its last sender has found every ring full.  The task that takes the
+ * next reply, from any ring, looks at the list again.  That reply comes, because requests that wait
+ * for locks do not fill a ring (see locks.c).
  */
 #include "pvfs.h"
 
@@ -15,13 +22,17 @@
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 
-/* The queue of this CPU.  The caller may move meanwhile, because any queue will do. */
+/* The queue of this CPU.  If the caller moves to another CPU, it may still use this queue. */
 static struct pvfs_queue *pvfs_this_queue(struct pvfs_dev *dev)
 {
 	return &dev->queues[dev->map[raw_smp_processor_id()]];
 }
 
-/* Of the mount, or NULL.  The queue's lock keeps preemption off, and so RCU keeps the mount. */
+/*
+ * The core's queue of the mount, or NULL.  The caller holds q->poll.lock, so preemption is off.
+ * Therefore the connection stays until the caller drops the lock: the core frees it only after an
+ * RCU grace period.
+ */
 static struct fuse_iqueue *pvfs_fiq(struct pvfs_queue *q)
 {
 	struct fuse_conn *fc = READ_ONCE(q->dev->fc);
@@ -49,17 +60,17 @@ static int pvfs_slot_add(struct pvfs_queue *q, struct pvfs_slot *slot)
 	n = pvfs_request_map(q, slot, sgs, &lists);
 	if (!n)
 		return -EIO;
-	/* Asked first, because virtqueue_add_sgs() kicks a device whose ring is full. */
+	/* Check this first, because virtqueue_add_sgs() kicks a device whose ring is full. */
 	if (q->poll.vq->num_free < n)
 		return q->poll.inflight ? -ENOSPC : -EIO;
 	err = virtqueue_add_sgs(q->poll.vq, sgs, 1, lists - 1, slot, GFP_ATOMIC);
-	/* No bounce buffer is left.  The next replies free some. */
+	/* -ENOMEM: no bounce buffer is left.  The replies to requests in flight free some. */
 	return err == -ENOMEM && q->poll.inflight ? -ENOSPC : err;
 }
 
 /*
- * Put a request into the ring.  The slot owns NEED->big from then on.  Another task may end the
- * request as soon as the caller drops the lock.
+ * Put a request into the ring.  If that succeeds, the slot owns NEED->big.  Another task may end
+ * the request as soon as the caller drops the lock.
  */
 static struct pvfs_slot *pvfs_add(struct pvfs_queue *q, struct fuse_req *req,
 				  const struct pvfs_need *need)
@@ -86,7 +97,10 @@ static struct pvfs_slot *pvfs_add(struct pvfs_queue *q, struct fuse_req *req,
 	slot->start = local_clock();
 	clear_bit(FR_PENDING, &req->flags);
 	set_bit(FR_SENT, &req->flags);
-	/* Pairs with request_wait_answer(): this sees FR_INTERRUPTED, or that sees FR_SENT. */
+	/*
+	 * Pairs with the barrier in request_wait_answer().  Either this task sees FR_INTERRUPTED,
+	 * or the task that waits sees FR_SENT and calls ->send_interrupt().
+	 */
 	smp_mb__after_atomic();
 	if (unlikely(slot->lock == PVFS_LOCK_WAITS && test_bit(FR_INTERRUPTED, &req->flags))) {
 		slot->interrupt = true;
@@ -96,12 +110,12 @@ static struct pvfs_slot *pvfs_add(struct pvfs_queue *q, struct fuse_req *req,
 }
 
 /*
- * Have @work end a request that was not sent, or whose end may sleep, or take locks that this
- * task holds.
+ * Have a work end a request, because its end may sleep, or may take locks that this task holds.
  *
- * The end of a direct read into user memory dirties pages.  It may sleep for a page's lock that
- * only the end of another request drops.  So @block_work ends such reads, on another workqueue,
- * because @work must not wait for the same rescuer.
+ * For most requests this is @work.  But the end of a direct read into user memory dirties pages.
+ * For that it may sleep until the end of another request unlocks a page, and @work may have to end
+ * that request.  So @block_work ends such reads.  It runs on another workqueue, because otherwise
+ * it could occupy the rescuer that @work needs.
  */
 static void pvfs_end_later(struct pvfs_queue *q, struct fuse_req *req)
 {
@@ -115,7 +129,7 @@ static void pvfs_end_later(struct pvfs_queue *q, struct fuse_req *req)
 	}
 }
 
-/* Send the first pending request; false: there is none, or no room. */
+/* Send the first pending request.  Returns false if there is none, or no room or memory for it. */
 static bool pvfs_dispatch_one(struct pvfs_queue *q, struct fuse_iqueue *fiq)
 {
 	struct pvfs_need need;
@@ -126,7 +140,10 @@ static bool pvfs_dispatch_one(struct pvfs_queue *q, struct fuse_iqueue *fiq)
 	req = list_first_entry_or_null(&fiq->pending, struct fuse_req, list);
 	if (!req)
 		return false;
-	/* The next reply frees a slot, and dispatches again.  It also does if memory is short. */
+	/*
+	 * The task that takes the next reply frees a slot, and tries again.  It also tries again if
+	 * memory is short below.
+	 */
 	if (list_empty(&q->free) && q->poll.inflight)
 		return false;
 	err = pvfs_request_measure(req, &need, GFP_ATOMIC | __GFP_NOWARN);
@@ -156,7 +173,7 @@ static void pvfs_dispatch(struct pvfs_queue *q, struct fuse_iqueue *fiq)
 	while (pvfs_dispatch_one(q, fiq))
 		;
 	spin_unlock(&fiq->lock);
-	/* The kick is under the lock, because this path is rare. */
+	/* To kick under the lock is slow, but this path is rare. */
 	virtqueue_kick(q->poll.vq);
 }
 
@@ -164,7 +181,7 @@ static void pvfs_dispatch(struct pvfs_queue *q, struct fuse_iqueue *fiq)
  * pvfs_dispatch_all - send pending requests to any ring that has room
  * @dev: the device
  *
- * The ring of a sender may be full of requests that take long, while others are idle.
+ * A sender's own ring may be full of requests that take long, while other rings are idle.
  */
 void pvfs_dispatch_all(struct pvfs_dev *dev)
 {
@@ -201,7 +218,7 @@ static int pvfs_append(struct pvfs_queue *q, struct fuse_iqueue *fiq, struct fus
 	return err;
 }
 
-/* End an unsent request.  The sender of a background request holds bg_lock: a work ends that. */
+/* End an unsent request.  A background request's sender holds bg_lock, so a work ends that. */
 static void pvfs_end_unsent(struct pvfs_queue *q, struct fuse_req *req, int err)
 {
 	clear_bit(FR_PENDING, &req->flags);
@@ -215,7 +232,10 @@ static void pvfs_end_unsent(struct pvfs_queue *q, struct fuse_req *req, int err)
 	spin_unlock_bh(&q->poll.lock);
 }
 
-/* Put a request into the ring.  NULL: it is pending, and the caller still owns NEED->big. */
+/*
+ * Put a request into the ring, or on the list of pending requests.  Returns the slot, or NULL if
+ * the request is pending; then the caller still owns NEED->big.
+ */
 static struct pvfs_slot *pvfs_publish(struct pvfs_queue *q, struct fuse_iqueue *fiq,
 				      struct fuse_req *req, const struct pvfs_need *need)
 {
@@ -230,7 +250,7 @@ static struct pvfs_slot *pvfs_publish(struct pvfs_queue *q, struct fuse_iqueue *
 	return ERR_PTR(pvfs_append(q, fiq, req));
 }
 
-/* Whether to kick, once the caller has dropped the lock. */
+/* Whether the caller is to kick the device after it has dropped the lock. */
 static bool pvfs_kick_prepare(struct pvfs_queue *q)
 {
 	bool kick = virtqueue_kick_prepare(q->poll.vq);
@@ -243,8 +263,11 @@ static bool pvfs_kick_prepare(struct pvfs_queue *q)
 #define PVFS_SENT	1
 
 /*
- * Send some requests another way, and let one for a lock wait for late closes.  Returns 0 if the
- * caller is to send the request, PVFS_SENT if it went another way, or an error for it to fail with.
+ * Send a FORGET on the hiprio queue, and a close by a kernel thread in the background.  Before a
+ * request for a lock is sent, wait for late closes.
+ *
+ * Returns 0 if the caller is to send the request, PVFS_SENT if the caller is to end it without an
+ * error because it went another way, or the error with which the caller is to end it.
  */
 static int pvfs_before_send(struct pvfs_dev *dev, struct fuse_req *req)
 {
@@ -263,7 +286,7 @@ static int pvfs_before_send(struct pvfs_dev *dev, struct fuse_req *req)
 	}
 }
 
-/* Wait here where the core would not let a killed task go, see abandon.c. */
+/* Wait here if the core would not let this task go when it is killed, see abandon.c. */
 static void pvfs_wait_here(struct pvfs_dev *dev, struct fuse_req *req, struct pvfs_slot *slot)
 {
 	if (unlikely(current->flags & PF_EXITING))
@@ -287,7 +310,7 @@ static void pvfs_send_now(struct pvfs_queue *q, struct fuse_iqueue *fiq, struct 
 		pvfs_end_unsent(q, req, err);
 		return;
 	}
-	/* Until the poll and the kick are over, see Locking in pvfs.h and wait.c. */
+	/* Preemption stays off until kick and poll are over, see Locking in pvfs.h and wait.c. */
 	preempt_disable();
 	spin_lock_bh(&q->poll.lock);
 	slot = pvfs_publish(q, fiq, req, &need);
@@ -300,7 +323,7 @@ static void pvfs_send_now(struct pvfs_queue *q, struct fuse_iqueue *fiq, struct 
 	spin_unlock_bh(&q->poll.lock);
 	if (kick) {
 		virtqueue_notify(q->poll.vq);
-		/* The caller's budget does not pay for the exit to the host. */
+		/* Begin the budget anew, so that the exit to the host does not use it up. */
 		wait.start = local_clock();
 	}
 	if (unlikely(!slot))
@@ -320,12 +343,12 @@ static void pvfs_send_now(struct pvfs_queue *q, struct fuse_iqueue *fiq, struct 
 
 /**
  * pvfs_send_req - send a request
- * @fiq: of the connection
+ * @fiq: the core's queue of the connection
  * @req: the request
  *
- * If a task waits for the request, that task calls this, without a spin lock, and polls here for
- * the reply.  If the request is finished when this returns, the task does not sleep.  For a
- * background request the core calls this with bg_lock held.
+ * If a task waits for the request, the core calls this in that task, with no spin lock held, and
+ * the task polls here for its reply.  If the request is finished when the function returns, the
+ * task does not sleep in the core.  For a background request the core calls this with bg_lock held.
  */
 void pvfs_send_req(struct fuse_iqueue *fiq, struct fuse_req *req)
 {
@@ -339,7 +362,7 @@ void pvfs_send_req(struct fuse_iqueue *fiq, struct fuse_req *req)
 		pvfs_end_unsent(q, req, err == PVFS_SENT ? 0 : err);
 }
 
-/* The slot of an abandoned request is for @work to free, because its end may sleep. */
+/* The device is done with an abandoned request.  @work ends it, because that may sleep. */
 static void pvfs_slot_late(struct pvfs_queue *q, struct pvfs_slot *slot, unsigned int written)
 {
 	q->poll.inflight--;
@@ -349,7 +372,11 @@ static void pvfs_slot_late(struct pvfs_queue *q, struct pvfs_slot *slot, unsigne
 	queue_work(pvfs_wq, &q->work);
 }
 
-/* Tell a caller that polls, or leave the request to the task that is to end it. */
+/*
+ * Free the slot of a request that has its result, and find the task that ends the request.  If a
+ * caller polls for it, that caller does.  Otherwise the task that calls this ends it (DONE), or a
+ * work does.
+ */
 static void pvfs_slot_done(struct pvfs_queue *q, struct pvfs_slot *slot, struct list_head *done)
 {
 	struct pvfs_wait *wait = slot->wait;
@@ -366,8 +393,8 @@ static void pvfs_slot_done(struct pvfs_queue *q, struct pvfs_slot *slot, struct 
 		virtio_poll_waiter_del(&q->poll);
 		q->stats.polled++;
 		/*
-		 * Pairs with pvfs_wait_done().  From here on the caller may end the request,
-		 * and @wait is gone.
+		 * Pairs with the acquire in pvfs_wait_done().  From here on the caller may end the
+		 * request and return, so @wait, which is on its stack, may be gone.
 		 */
 		smp_store_release(&wait->done, true);
 	} else if (!test_bit(FR_ASYNC, &req->flags) && !test_bit(FR_BACKGROUND, &req->flags)) {
@@ -392,9 +419,11 @@ static void pvfs_slot_answered(struct pvfs_queue *q, struct pvfs_slot *slot,
  * pvfs_collect - take replies from a ring
  * @q: the queue, locked and live
  * @done: where to put requests that the caller is to end by pvfs_end_list()
- * @polled: the caller polls, and does not look because of an interrupt
+ * @polled: whether the caller polls; false if it looks because of an interrupt, or to find out
+ *	whether the server is silent
  *
- * The queue's work ends requests that call a function at their end, see pvfs_end_later().
+ * The function does not put background requests on @done, nor requests that call a function at
+ * their end.  Works end these, see pvfs_end_later().
  *
  * Return: how many replies there were.
  */
@@ -419,19 +448,19 @@ unsigned int pvfs_collect(struct pvfs_queue *q, struct list_head *done, bool pol
 		if (fiq)
 			pvfs_dispatch(q, fiq);
 	}
-	/* The device has broken the ring, so it answers nothing any more. */
+	/* The ring is broken, so the device answers nothing any more. */
 	if (unlikely(q->poll.inflight && virtqueue_is_broken(q->poll.vq)))
 		queue_work(pvfs_fail_wq, &q->dev->fail_work);
 	return n;
 }
 
 /**
- * pvfs_queue_waits - whether a request waits for the server that may not take long
+ * pvfs_queue_waits - whether a request waits for the server that should not take long
  * @q: the queue
- * @replies: a sum, to which the replies to this queue are added
+ * @replies: a sum, to which the function adds the number of replies to this queue
  *
- * The function first takes the replies that are in the ring.  A caller that polls may not have,
- * because the host does not run its vCPU.
+ * The function first takes the replies that are in the ring.  A caller that polls may not have
+ * taken them, because the host may not run its vCPU.
  */
 bool pvfs_queue_waits(struct pvfs_queue *q, u64 *replies)
 {
@@ -459,7 +488,7 @@ bool pvfs_queue_waits(struct pvfs_queue *q, u64 *replies)
  * pvfs_replies - how many replies the server has sent
  * @dev: the device
  *
- * As long as the number stays the same, the server is silent.
+ * If the number has not changed since an earlier call, the server has been silent since then.
  */
 u64 pvfs_replies(struct pvfs_dev *dev)
 {
@@ -485,7 +514,7 @@ void pvfs_end_list(struct list_head *done)
 	}
 }
 
-/* Only this work has the slots of @late, so it frees their pages without the lock. */
+/* This work has taken the slots off q->late, so it ends their requests without the lock. */
 static void pvfs_end_late(struct pvfs_queue *q, struct list_head *late)
 {
 	struct pvfs_slot *slot, *next;
@@ -497,7 +526,7 @@ static void pvfs_end_late(struct pvfs_queue *q, struct list_head *late)
 	spin_lock_bh(&q->poll.lock);
 	list_for_each_entry_safe(slot, next, late, node)
 		pvfs_slot_free(q, slot);
-	/* A request may wait for these slots. */
+	/* A pending request may wait for one of these slots. */
 	if (q->live && pvfs_fiq(q)) {
 		pvfs_dispatch(q, pvfs_fiq(q));
 		pvfs_watch(q);
@@ -505,7 +534,7 @@ static void pvfs_end_late(struct pvfs_queue *q, struct list_head *late)
 	spin_unlock_bh(&q->poll.lock);
 }
 
-/* Runs after an interrupt, and when there are requests to end. */
+/* This runs after an interrupt, when virtio_poll asks for it, and to end requests. */
 static void pvfs_queue_work(struct work_struct *work)
 {
 	struct pvfs_queue *q = container_of(work, struct pvfs_queue, work);
@@ -514,7 +543,7 @@ static void pvfs_queue_work(struct work_struct *work)
 	LIST_HEAD(late);
 
 	spin_lock_bh(&q->poll.lock);
-	/* A caller that polls takes the replies. */
+	/* While a caller polls, that caller takes the replies. */
 	if (q->live && !q->poll.waiters) {
 		virtio_poll_interrupted(&q->poll);
 		pvfs_collect(q, &done, false);
@@ -524,8 +553,9 @@ static void pvfs_queue_work(struct work_struct *work)
 	list_splice_tail_init(&q->late, &late);
 	spin_unlock_bh(&q->poll.lock);
 	/*
-	 * The end of a request may allocate, for instance the core's RELEASE after the last
-	 * readahead of a closed file.  Reclaim may wait for replies that this work has to take.
+	 * The end of a request may allocate memory.  For instance, the core sends RELEASE when the
+	 * last readahead of a closed file ends.  Such an allocation must not start I/O, because
+	 * reclaim could wait for replies that this work has to take.
 	 */
 	noio = memalloc_noio_save();
 	pvfs_end_list(&done);
@@ -533,7 +563,7 @@ static void pvfs_queue_work(struct work_struct *work)
 	memalloc_noio_restore(noio);
 }
 
-/* See pvfs_end_later(). */
+/* End direct reads into user memory, see pvfs_end_later(). */
 static void pvfs_block_work(struct work_struct *work)
 {
 	struct pvfs_queue *q = container_of(work, struct pvfs_queue, block_work);
@@ -543,13 +573,13 @@ static void pvfs_block_work(struct work_struct *work)
 	spin_lock_bh(&q->poll.lock);
 	list_splice_tail_init(&q->blocking, &done);
 	spin_unlock_bh(&q->poll.lock);
-	/* As in pvfs_queue_work(). */
+	/* The end of a request may allocate memory, as in pvfs_queue_work(). */
 	noio = memalloc_noio_save();
 	pvfs_end_list(&done);
 	memalloc_noio_restore(noio);
 }
 
-/* The interrupt handler leaves the ring to the work. */
+/* The interrupt handler.  It leaves the ring to the work, because it must not take the lock. */
 void pvfs_queue_callback(struct virtqueue *vq)
 {
 	struct pvfs_dev *dev = vq->vdev->priv;
@@ -580,7 +610,7 @@ void pvfs_queue_init(struct pvfs_queue *q)
  * pvfs_queue_alloc - allocate slots and a scatter list for a ring
  * @q: the queue, with its virtqueue
  *
- * Return: 0 or -ENOMEM; the caller calls pvfs_queue_free() either way.
+ * Return: 0 or -ENOMEM.  In both cases the caller calls pvfs_queue_free() in the end.
  */
 int pvfs_queue_alloc(struct pvfs_queue *q)
 {
@@ -632,10 +662,10 @@ void pvfs_queue_start(struct pvfs_queue *q)
 }
 
 /**
- * pvfs_queue_stop - refuse requests from now on, and let callers stop polling
+ * pvfs_queue_stop - refuse requests from now on, and make callers stop polling
  * @q: the queue
  *
- * Tasks may use the ring until an RCU grace period has passed.
+ * Tasks that have seen the queue live may use the ring until an RCU grace period has passed.
  */
 void pvfs_queue_stop(struct pvfs_queue *q)
 {
@@ -645,11 +675,12 @@ void pvfs_queue_stop(struct pvfs_queue *q)
 }
 
 /**
- * pvfs_queue_drop_pending - end what waits for room in a ring, or to ask for a lock again
- * @q: some queue of the connection's device; all of them are stopped
- * @fiq: of the connection
+ * pvfs_queue_drop_pending - end requests that wait for room in a ring, and parked ones (locks.c)
+ * @q: any queue of the device, whose works end the requests; all queues are stopped
+ * @fiq: the core's queue of the connection
  *
- * fuse_abort_conn() would end these one after the other, and the end of one may wait for another.
+ * fuse_abort_conn() would end these requests in one task, one after the other.  But the end of one
+ * may wait for the end of another (see pvfs_end_later()).
  */
 void pvfs_queue_drop_pending(struct pvfs_queue *q, struct fuse_iqueue *fiq)
 {
@@ -669,10 +700,11 @@ void pvfs_queue_drop_pending(struct pvfs_queue *q, struct fuse_iqueue *fiq)
 }
 
 /**
- * pvfs_queue_empty - end what was in flight
+ * pvfs_queue_empty - end the requests that were in flight
  * @q: the queue, stopped; the device was reset
  *
- * A request ends with its reply, if that is in the ring and the ring is sound; else with -EIO.
+ * If the ring is not broken, a request whose reply is in the ring ends with that reply.  All others
+ * end with -EIO.
  */
 void pvfs_queue_empty(struct pvfs_queue *q)
 {
