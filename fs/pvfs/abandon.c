@@ -4,35 +4,51 @@
  *
  * The rule
  * --------
- * The core lets a killed task wait for a request that the device has.  This driver takes the
- * request from the task and ends it with -EINTR, if
+ * Once the device has a request, the core makes a killed task wait for the reply.  The driver
+ * abandons the request instead: it ends the request with -EINTR, although the device still has it.
+ * It does so only if both of these hold:
  *
- * - it changes nothing.  The core drops its locks at the end of the request.  So the server might
- *   carry out an abandoned change after a later one of another task, and undo that.
- * - no other task sees the memory that the device may still write to: the slot, pages of the kernel
- *   that are not in a page cache, and anonymous memory of a process that dies as a whole.
+ * - The request changes nothing.  When a request ends, the core drops the locks that it holds for
+ *   it.  If a change was abandoned, another task could make the next change, and the server could
+ *   carry out the abandoned one after that, and so undo the other task's change.
+ * - No other task sees the memory that the device may still write to.  This memory is the slot,
+ *   pages of the kernel that are not in a page cache, and anonymous memory of a process that dies
+ *   as a whole.
  *
  * The slot stays busy until the device answers or is reset, and holds the pages until then.  If the
- * server has opened a file or counted a lookup, q->work sends RELEASE or FORGET for it, as long as
- * the mount lasts.
+ * reply says that the server has opened a file or counted a lookup, q->work sends RELEASE or FORGET
+ * for that, as long as the mount lasts.
  *
- * A task that exits closes its files.  FLUSH and RELEASE are forced, so the core waits for them,
- * and no signal reaches the task any more.  No caller looks at the results, and the data have been
- * written before.  So the task waits for PVFS_EXIT_SECONDS, and then leaves the request to the
- * server.  A task has many files, so it waits only once, and no task waits at a server that has not
- * sent a reply since the last wait ran out.  Either request may drop locks, see close.c.
+ * Tasks that exit
+ * ---------------
+ * A task that exits closes its files.  The core waits for FLUSH and RELEASE without a limit,
+ * because these requests are forced, and no signal reaches the task any more.  But no caller looks
+ * at the results, and the core has written the data before.  So the task waits for
+ * PVFS_EXIT_SECONDS, and then leaves the request to the server.
  *
- * A late RELEASE hits no other file of its mount, because the server reuses the number of an open
- * file only after the RELEASE.  But the next mount's files may have the same numbers.  So umount
- * waits for an abandoned RELEASE, and gives the device up if there is no reply.  FLUSH and RELEASE
- * that found no room in the ring are sent in the background instead.  FORGET may overtake an
- * abandoned RELEASE.  A server that refuses the RELEASE for this keeps the file open until the
- * mount ends.
+ * A task may have many files, so it waits in this way only once.  No other task waits, either,
+ * if the server has not sent a reply since the last such wait ran out.
  *
- * The core calls send_interrupt() once, at the first signal and only if the device has the request,
- * and does not take a forced request back.  So a task whose request found no room in the ring waits
- * in this file, and not in the core.  Requests for locks wait in the core, because other signals
- * end them.
+ * FLUSH and RELEASE may drop locks, see close.c.
+ *
+ * Late RELEASEs
+ * -------------
+ * A late RELEASE closes no other file of its mount, because the server reuses the number of an open
+ * file only after the RELEASE.  But files of the next mount may have the same numbers.  So umount
+ * waits for abandoned RELEASEs, and gives the device up if the server does not answer them.
+ *
+ * If FLUSH or RELEASE found no room in the ring, the driver takes it back and sends a copy in the
+ * background.
+ *
+ * A FORGET may overtake an abandoned RELEASE.  If the server refuses the RELEASE for this reason,
+ * it keeps the file open until the mount ends.
+ *
+ * Waiting in place of the core
+ * ----------------------------
+ * The core calls ->send_interrupt() only once, at the first signal, and only if the device has the
+ * request.  It does not take a forced request back.  So if a task's request found no room in the
+ * ring, the task waits in this file, and not in the core.  Tasks that wait for locks are an
+ * exception: they wait in the core, because signals that do not kill end their wait, too.
  */
 #include "pvfs.h"
 
@@ -41,16 +57,16 @@
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 
-/* The pause before the next try while other threads of the process are about to exit. */
+/* The pause before the next try, while other threads of the killed process have yet to exit. */
 #define PVFS_RETRY		(HZ / 10)
 
-/* The rest of a request whose task has gone.  Its pages are @folio[0] to [@nr - 1]. */
+/* The rest of an abandoned request.  It holds the pages @folio[0] to @folio[@nr - 1]. */
 struct pvfs_abandoned {
-	struct fuse_mount *fm;		/* the main one; NULL once it goes; under q->poll.lock */
+	struct fuse_mount *fm;		/* the main mount; umount sets NULL, under q->poll.lock */
 	u64 nodeid;
 	u32 opcode;
 	u32 open_flags;
-	struct pvfs_close close;	/* of FLUSH and RELEASE */
+	struct pvfs_close close;	/* if the request is FLUSH or RELEASE */
 	unsigned int nr;
 	struct folio *folio[] __counted_by(nr);
 };
@@ -104,8 +120,8 @@ static bool pvfs_changes_nothing(const struct fuse_args *args)
 }
 
 /*
- * Whether only this process uses its memory.  A thread that exits leaves signal->live before it
- * leaves the memory, so a false answer may become true.
+ * Whether only this process, which has been killed, uses its memory.  A thread that exits leaves
+ * signal->live before it leaves the memory.  So the answer may be false now and true later.
  */
 static bool pvfs_memory_dies(void)
 {
@@ -133,7 +149,7 @@ static int pvfs_hold_pages(struct pvfs_abandoned *ab, struct fuse_args_pages *ap
 {
 	unsigned int i, offset, length;
 
-	/* The owner of a kernel buffer goes on using it, although the driver holds the pages. */
+	/* The owner of a kernel buffer goes on using it, even if the driver holds its pages. */
 	if (ap->args.user_pages && !ap->args.is_pinned)
 		return -EPERM;
 	if (ap->args.is_pinned && !pvfs_memory_dies())
@@ -150,7 +166,7 @@ static int pvfs_hold_pages(struct pvfs_abandoned *ab, struct fuse_args_pages *ap
 	return 0;
 }
 
-/* pvfs_abandon() has put @ab on dev->closes if it is a close. */
+/* If the request is a close, pvfs_abandon() has put it on dev->closes. */
 static void pvfs_abandoned_over(struct pvfs_dev *dev, struct pvfs_abandoned *ab)
 {
 	if (pvfs_is_close(ab->opcode))
@@ -171,7 +187,7 @@ static struct pvfs_abandoned *pvfs_abandoned_new(struct pvfs_dev *dev, struct fu
 	ab = kzalloc(struct_size(ab, folio, nr), GFP_KERNEL);
 	if (!ab)
 		return ERR_PTR(-ENOMEM);
-	/* The main mount, because each submount holds it, and may go earlier. */
+	/* Use the main mount, which outlives its submounts, because these hold it. */
 	ab->fm = get_fuse_mount_super(dev->sb);
 	ab->nodeid = args->nodeid;
 	ab->opcode = args->opcode;
@@ -183,7 +199,7 @@ static struct pvfs_abandoned *pvfs_abandoned_new(struct pvfs_dev *dev, struct fu
 	return ERR_PTR(err);
 }
 
-/* Returns false if the device does not have the request: it waits for room, or is answered. */
+/* Take a request from its slot.  Returns false if no busy slot of this queue has it. */
 static bool pvfs_abandon_slot(struct pvfs_queue *q, struct fuse_req *req,
 			      struct pvfs_abandoned *ab)
 {
@@ -207,7 +223,10 @@ static bool pvfs_abandon_slot(struct pvfs_queue *q, struct fuse_req *req,
 	return found;
 }
 
-/* Returns -EAGAIN if it may work later. */
+/*
+ * Abandon a request.  Returns -EAGAIN if that may succeed later, -ENOENT if the device does not
+ * have the request, and another error if the request cannot be abandoned.
+ */
 static int pvfs_abandon(struct pvfs_dev *dev, struct fuse_req *req)
 {
 	struct pvfs_abandoned *ab = pvfs_abandoned_new(dev, req);
@@ -215,7 +234,7 @@ static int pvfs_abandon(struct pvfs_dev *dev, struct fuse_req *req)
 
 	if (IS_ERR(ab))
 		return PTR_ERR(ab);
-	/* First, because the answer may come as soon as the slot has @ab. */
+	/* Do this first, because the answer may come as soon as the slot has @ab. */
 	if (pvfs_is_close(ab->opcode))
 		pvfs_close_enter(dev, &ab->close);
 	for (i = 0; i < dev->nr_queues; i++) {
@@ -234,7 +253,7 @@ static bool pvfs_is_finished(struct fuse_req *req)
 	return test_bit(FR_FINISHED, &req->flags);
 }
 
-/* Take back a request that still waits for room; false: it does not. */
+/* Take back a request that waits for room, and end it.  Returns false if it waits no more. */
 static bool pvfs_withdraw(struct pvfs_dev *dev, struct fuse_req *req)
 {
 	struct fuse_iqueue *fiq = &req->fm->fc->iq;
@@ -255,7 +274,10 @@ static bool pvfs_withdraw(struct pvfs_dev *dev, struct fuse_req *req)
 	return true;
 }
 
-/* An earlier wait has shown the caller that the server is silent, and it still is. */
+/*
+ * Whether a wait of this task at exit has run out before, or the server has been silent since the
+ * wait of another task ran out.
+ */
 static bool pvfs_has_waited(struct pvfs_dev *dev)
 {
 	u64 replies = READ_ONCE(dev->exit_replies);
@@ -295,8 +317,9 @@ void pvfs_wait_at_exit(struct pvfs_dev *dev, struct fuse_req *req)
 }
 
 /*
- * A request that was never sent may be dropped, as the core does with those that it does not force.
- * But the server has to have DESTROY before the next INIT.
+ * Whether the driver may drop a request that was never sent.  The core drops such requests, too, if
+ * it does not force them.  But DESTROY must not be dropped, because the server needs it before the
+ * next INIT.
  */
 static bool pvfs_may_withdraw(const struct fuse_req *req)
 {
@@ -306,7 +329,7 @@ static bool pvfs_may_withdraw(const struct fuse_req *req)
 /**
  * pvfs_wait_killable - wait for a request in place of the core, until the task is killed
  * @dev: the device
- * @req: the request, of this task; the device has it, or it waits for room
+ * @req: the request of this task; the device has it, or it waits for room in a ring
  */
 void pvfs_wait_killable(struct pvfs_dev *dev, struct fuse_req *req)
 {
@@ -315,7 +338,7 @@ void pvfs_wait_killable(struct pvfs_dev *dev, struct fuse_req *req)
 	if (pvfs_may_withdraw(req) && pvfs_withdraw(dev, req))
 		return;
 	if (pvfs_is_release(req->args->opcode)) {
-		/* The killed task is about to exit and to close its files. */
+		/* Wait as at exit, because the killed task is about to exit and close its files. */
 		pvfs_wait_at_exit(dev, req);
 		return;
 	}
@@ -341,7 +364,7 @@ static bool pvfs_has_late_release(struct pvfs_queue *q)
 
 /**
  * pvfs_abandoned_await - wait for abandoned RELEASEs, or give the device up
- * @dev: the device; DESTROY is answered
+ * @dev: the device; DESTROY has ended
  */
 void pvfs_abandoned_await(struct pvfs_dev *dev)
 {
@@ -398,7 +421,10 @@ static bool pvfs_is_dots(const struct fuse_direntplus *entry)
 	return name[0] == '.' && (len == 1 || (len == 2 && name[1] == '.'));
 }
 
-/* Read what the core would have read, see pvfs_always_entries().  In 6.12 it asks for one page. */
+/*
+ * Undo the lookups that the server counted for READDIRPLUS.  This reads the same entries as the
+ * core would have read (see pvfs_always_entries()).  The core of 6.12 asks for one page.
+ */
 static void pvfs_undo_entries(struct pvfs_abandoned *ab, size_t left)
 {
 	struct fuse_direntplus *entry;
@@ -449,9 +475,9 @@ static void pvfs_undo(struct pvfs_slot *slot)
 }
 
 /**
- * pvfs_abandoned_end - the device has given an abandoned request back
+ * pvfs_abandoned_end - end an abandoned request that the device has given back
  * @dev: the device
- * @slot: its slot, on no list that others use; no lock is held
+ * @slot: the request's slot, which only the caller uses; no lock is held
  */
 void pvfs_abandoned_end(struct pvfs_dev *dev, struct pvfs_slot *slot)
 {
@@ -462,7 +488,7 @@ void pvfs_abandoned_end(struct pvfs_dev *dev, struct pvfs_slot *slot)
 }
 
 /**
- * pvfs_abandoned_unmount - take the mount from abandoned requests
+ * pvfs_abandoned_unmount - make abandoned requests forget their mount, which is about to go
  * @q: the queue; only its work still sends requests to it
  */
 void pvfs_abandoned_unmount(struct pvfs_queue *q)
@@ -476,6 +502,6 @@ void pvfs_abandoned_unmount(struct pvfs_queue *q)
 	list_for_each_entry(slot, &q->late, node)
 		slot->abandoned->fm = NULL;
 	spin_unlock_bh(&q->poll.lock);
-	/* The work may have taken slots from the list before. */
+	/* The work may have taken slots off the list before, and may still use their mount. */
 	flush_work(&q->work);
 }
