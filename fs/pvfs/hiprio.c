@@ -2,19 +2,19 @@
 /*
  * The hiprio queue: FORGET and INTERRUPT.
  *
- * No task waits for a FORGET, so its queue takes no interrupts at all: the driver collects used
- * entries before it adds new ones.  FORGETs gather for a tick, or until there are enough for a
- * message, and cost one kick a message at most.  The core allocates what describes one together
- * with the inode, so nothing is allocated here.  If all messages are under way, the work tries
- * again a tick later.
+ * No task waits for a FORGET, so this queue has no interrupts.  The driver takes used messages from
+ * the ring before it adds new ones.  It gathers FORGETs for a tick, or until they fill a message,
+ * so each message costs one kick at most.  The core allocates the description of a FORGET together
+ * with the inode, so the driver allocates nothing to send it.  If all messages are in flight, the
+ * work tries again a tick later.
  *
- * The core asks for INTERRUPT if a signal comes while a task waits for a reply.  The driver
- * interrupts only requests for locks, because on file systems of the host nothing else ends early,
- * and some servers do not bear INTERRUPT.  It marks the request's slot, and the work sends the
- * message.  If the server has not seen the request yet, it answers -EAGAIN, and the work sends it
- * again.
+ * The core calls ->send_interrupt() if a signal comes while a task waits for a reply.  The driver
+ * interrupts only requests for locks.  On the host's file systems no other request ends early, and
+ * some servers cannot cope with INTERRUPT.  The driver marks the slot of the request, and the work
+ * sends the message.  If the server has not seen the request yet, it answers the message with
+ * -EAGAIN, and the work sends the message again.
  *
- * timeout.c asks here whether the server takes messages at all.
+ * timeout.c uses this queue to find out whether the server takes messages at all.
  */
 #include "pvfs.h"
 
@@ -49,7 +49,7 @@ static int pvfs_hislot_send(struct pvfs_hiprio *hp, struct pvfs_hislot *s)
 	struct scatterlist out, in, *sgs[] = { &out, &in };
 	int err;
 
-	/* Checked first, because virtqueue_add_sgs() kicks a device whose ring is full. */
+	/* Check this first, because virtqueue_add_sgs() kicks a device whose ring is full. */
 	if (hp->vq->num_free < 2)
 		return -ENOSPC;
 	sg_init_one(&out, &s->in, s->in.len);
@@ -67,8 +67,8 @@ static int pvfs_hislot_send(struct pvfs_hiprio *hp, struct pvfs_hislot *s)
 }
 
 /*
- * Put the next FORGETs into a message; returns how many.  The caller must not read the count in the
- * message, because the device may change it.
+ * Put the next FORGETs into a message.  Returns how many they are.  The caller must not use the
+ * count in the message instead, because the device may change that one.
  */
 static unsigned int pvfs_fill_forgets(struct pvfs_hiprio *hp, struct pvfs_hislot *s)
 {
@@ -121,7 +121,7 @@ static void pvfs_send_forgets(struct pvfs_hiprio *hp)
 	}
 }
 
-/* The slot of a request that is still in flight. */
+/* The slot of the request with this number, or NULL if that is not in flight any more. */
 static struct pvfs_slot *pvfs_find_unique(struct pvfs_queue *q, u64 unique)
 {
 	struct pvfs_slot *slot;
@@ -139,7 +139,7 @@ static void pvfs_interrupt_answered(struct pvfs_hiprio *hp, struct pvfs_hislot *
 	int error = READ_ONCE(s->out.error);
 	struct pvfs_slot *slot;
 
-	/* Most servers answer only the interrupted request, and not the INTERRUPT. */
+	/* Most servers answer only the interrupted request.  They return the INTERRUPT empty. */
 	if (written < sizeof(s->out))
 		return;
 	spin_lock_bh(&q->poll.lock);
@@ -168,7 +168,7 @@ static void pvfs_hiprio_reap(struct pvfs_hiprio *hp)
 		queue_work(pvfs_fail_wq, &pvfs_hiprio_dev(hp)->fail_work);
 }
 
-/* Returns false if there is no room for it. */
+/* Returns false if there is no room for the message. */
 static bool pvfs_send_one_interrupt(struct pvfs_hiprio *hp, struct pvfs_queue *q,
 				    struct pvfs_slot *slot)
 {
@@ -181,7 +181,7 @@ static bool pvfs_send_one_interrupt(struct pvfs_hiprio *hp, struct pvfs_queue *q
 	s->in = (struct fuse_in_header){
 		.len = sizeof(s->in) + sizeof(s->interrupt),
 		.opcode = FUSE_INTERRUPT,
-		/* The number of the request, but odd, as the core has it for user space. */
+		/* This is the request's number, made odd, as the core does for user space. */
 		.unique = slot->unique | 1,
 	};
 	s->interrupt.unique = slot->unique;
@@ -213,13 +213,16 @@ static void pvfs_send_interrupts(struct pvfs_hiprio *hp)
 
 	if (!READ_ONCE(hp->want_interrupt))
 		return;
-	/* Cleared first: a slot that is marked meanwhile sets it again. */
+	/* Clear this first.  A task that marks a slot meanwhile sets it again. */
 	WRITE_ONCE(hp->want_interrupt, false);
 	for (i = 0; i < dev->nr_queues; i++)
 		pvfs_send_interrupts_of(hp, &dev->queues[i]);
 }
 
-/* Collect answers, and send what fits into the ring.  The caller holds hp->lock, and kicks. */
+/*
+ * Take answers from the ring, and send the messages that fit into it.  The caller holds hp->lock.
+ * Returns whether the caller is to kick the device.
+ */
 static bool pvfs_hiprio_run(struct pvfs_hiprio *hp)
 {
 	bool kick;
@@ -227,7 +230,10 @@ static bool pvfs_hiprio_run(struct pvfs_hiprio *hp)
 	pvfs_hiprio_reap(hp);
 	pvfs_send_interrupts(hp);
 	pvfs_send_forgets(hp);
-	/* The work looks for answers to INTERRUPT, because the queue has no interrupt. */
+	/*
+	 * The work sends the messages that found no room.  It also looks for answers to INTERRUPT,
+	 * because the queue has no interrupt.
+	 */
 	if (hp->first || hp->interrupts || READ_ONCE(hp->want_interrupt))
 		queue_delayed_work(pvfs_wq, &hp->work, 1);
 	kick = virtqueue_kick_prepare(hp->vq);
@@ -235,7 +241,7 @@ static bool pvfs_hiprio_run(struct pvfs_hiprio *hp)
 	return kick;
 }
 
-/* Preemption is off from the look at @live to the kick, see Locking in pvfs.h. */
+/* Preemption stays off from the check of @live to the kick, see Locking in pvfs.h. */
 static void pvfs_hiprio_flush(struct pvfs_hiprio *hp)
 {
 	bool kick = false;
@@ -250,7 +256,7 @@ static void pvfs_hiprio_flush(struct pvfs_hiprio *hp)
 	preempt_enable();
 }
 
-/* Send a message that does nothing: the guest forgets no look-up of the root. */
+/* Send a message that does nothing: the guest forgets zero lookups of the root. */
 static bool pvfs_send_nothing(struct pvfs_hiprio *hp)
 {
 	struct pvfs_hislot *s = pvfs_hislot_get(hp);
@@ -269,12 +275,13 @@ static bool pvfs_send_nothing(struct pvfs_hiprio *hp)
 }
 
 /**
- * pvfs_hiprio_ask - have a message in the ring, to see whether the server takes it
+ * pvfs_hiprio_ask - make sure that the ring has a message for the server to take
  * @dev: the device
  *
- * If none is in flight, it sends one that does nothing.
+ * If no message is in flight, the function sends one that does nothing.  pvfs_hiprio_taken() then
+ * shows whether the server takes it.
  *
- * Return: true if the server has a message to take.
+ * Return: true if a message is in flight.
  */
 bool pvfs_hiprio_ask(struct pvfs_dev *dev)
 {
@@ -348,8 +355,9 @@ void pvfs_send_forget(struct fuse_iqueue *fiq, struct fuse_forget_link *link)
  * pvfs_forget - send a FORGET that the core sends as a request
  * @req: the request, which the caller ends
  *
- * The core does this for an entry of READDIRPLUS that it cannot use.  It would wait for the end of
- * the request, and no signal would stop that.
+ * The core does this for an entry of READDIRPLUS that it cannot use.  It waits for the end of the
+ * request, and no signal stops that wait.  So the driver gathers the FORGET like any other, and the
+ * caller ends the request at once.
  */
 void pvfs_forget(struct fuse_req *req)
 {
@@ -371,7 +379,7 @@ void pvfs_hiprio_interrupt(struct pvfs_dev *dev)
 	mod_delayed_work(pvfs_wq, &dev->hiprio.work, 0);
 }
 
-/* The task that waits for the request calls this, so the request stays. */
+/* The core calls this in the task that waits for the request, so it is not freed meanwhile. */
 void pvfs_send_interrupt(struct fuse_iqueue *fiq, struct fuse_req *req)
 {
 	struct pvfs_dev *dev = fiq->priv;
@@ -471,10 +479,11 @@ static bool pvfs_hiprio_idle(struct pvfs_hiprio *hp)
 }
 
 /**
- * pvfs_hiprio_drain - wait until all FORGETs have arrived
- * @dev: the device; there will be no more of them
+ * pvfs_hiprio_drain - wait until the server has taken all FORGETs
+ * @dev: the device; the mount sends no more of them
  *
- * Umount calls this before DESTROY, because a later FORGET would count for the next mount.
+ * Umount calls this before it sends DESTROY, because a FORGET that the server takes after that
+ * would count for the next mount.
  */
 void pvfs_hiprio_drain(struct pvfs_dev *dev)
 {
