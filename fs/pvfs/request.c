@@ -2,23 +2,23 @@
 /*
  * This file copies a request of FUSE's core into a slot, and a reply from a slot to the core.
  *
- * The buffer of a slot holds the header and the arguments that the device reads,
- * and behind them, aligned, the header and the arguments that it writes.  So a
- * request without pages takes two descriptors.  Arguments are copied, because the
- * core has them on stacks, which cannot be mapped for a device.
+ * The buffer of a slot holds the header and the arguments that the device reads.  Behind them,
+ * aligned, it holds the header and the arguments that the device writes.  So a request without
+ * pages takes two descriptors.  The driver copies arguments, because the core has them on stacks,
+ * which cannot be mapped for a device.
  *
- * The device is not trusted with lengths: a reply is copied only as far as the device
- * says that it wrote, and as far as the core asked for it.
+ * The driver does not trust the device with lengths.  It copies a reply only as far as the device
+ * says that it wrote, and only as far as the core asked for it.
  */
 #include "pvfs.h"
 
 #include <linux/highmem.h>
 #include <linux/slab.h>
 
-/* Pages that lie side by side become one descriptor, up to this size. */
+/* Pages that are adjacent in memory share a descriptor, up to this size. */
 #define PVFS_SEGMENT_MAX	SZ_64K
 
-/* The core has put the size of all that the device reads into the header. */
+/* The core has put the size of all that the device reads into the header, including pages. */
 static unsigned int pvfs_in_size(const struct fuse_req *req)
 {
 	const struct fuse_args *args = req->args;
@@ -39,7 +39,7 @@ static unsigned int pvfs_out_size(struct fuse_req *req)
 /**
  * pvfs_request_measure - how much of a buffer a request takes
  * @req: the request
- * @need: where to say it; what is in @need->big is the caller's to free
+ * @need: takes the sizes.  The caller frees @need->big, unless a slot takes it over
  * @gfp: how to allocate a buffer, if the arguments do not fit into a slot
  *
  * Return: 0 or -ENOMEM.
@@ -54,7 +54,7 @@ int pvfs_request_measure(struct fuse_req *req, struct pvfs_need *need, gfp_t gfp
 	size = ALIGN(need->in_size, 8) + need->out_size;
 	if (likely(size <= PVFS_BUF_SIZE))
 		return 0;
-	/* Zeroed, so that a short reply does not show what was there before. */
+	/* Zero the buffer, so that a short reply does not show old contents of this memory. */
 	need->big = kzalloc(size, gfp);
 	return need->big ? 0 : -ENOMEM;
 }
@@ -89,7 +89,11 @@ static enum pvfs_class pvfs_request_class(const struct fuse_req *req)
 	}
 }
 
-/* How long these take is up to other processes, or to the host's disk and the caller. */
+/*
+ * Whether a request may take long at a healthy server.  How long a wait for a lock takes depends on
+ * other processes.  How long a request of PVFS_SYNC takes depends on the host's disk, and on how
+ * much the caller asks for.
+ */
 static bool pvfs_class_is_patient(enum pvfs_class class, const struct fuse_req *req)
 {
 	return class == PVFS_SYNC || pvfs_can_interrupt(req);
@@ -115,11 +119,11 @@ static void *pvfs_slot_out(struct pvfs_slot *slot)
 }
 
 /**
- * pvfs_request_fill - copy into a slot all that the device reads, but for pages
+ * pvfs_request_fill - copy into a slot all that the device reads, except pages
  * @q: the queue, locked
- * @slot: a free slot of it; @slot->lock is set
+ * @slot: a free slot of the queue; @slot->lock is set
  * @req: the request
- * @need: of the request
+ * @need: the sizes that pvfs_request_measure() found
  */
 void pvfs_request_fill(struct pvfs_queue *q, struct pvfs_slot *slot, struct fuse_req *req,
 		       const struct pvfs_need *need)
@@ -128,14 +132,17 @@ void pvfs_request_fill(struct pvfs_queue *q, struct pvfs_slot *slot, struct fuse
 	unsigned int i, n = args->in_numargs - args->in_pages;
 	void *to;
 
-	/* Unique among all queues without a lock that they share, even, and never 0. */
+	/*
+	 * The number is unique among all queues, although they share no lock.  It is never 0.  It
+	 * is even, because an INTERRUPT for the request has the next odd number.
+	 */
 	slot->unique = (++q->seq * (q->dev->nr_queues + 1) + q->index + 1) * 2;
 	req->in.h.unique = slot->unique;
 	slot->req = req;
 	slot->wait = NULL;
 	slot->interrupt = false;
 	slot->class = pvfs_request_class(req);
-	/* The server answers PVFS_LOCK_ASKS at once. */
+	/* A request of PVFS_LOCK_ASKS is not patient, because the server answers it at once. */
 	slot->patient = pvfs_class_is_patient(slot->class, req) && slot->lock != PVFS_LOCK_ASKS;
 	slot->big = need->big;
 	slot->in_size = need->in_size;
@@ -153,17 +160,17 @@ void pvfs_request_fill(struct pvfs_queue *q, struct pvfs_slot *slot, struct fuse
 		to += args->in_args[i].size;
 	}
 	pvfs_cache_ask(q->dev, req, pvfs_slot_in(slot) + sizeof(req->in.h));
-	/* Old bytes must not look like a reply that the device did not write. */
+	/* Clear this, so that old bytes do not look like a reply if the device writes none. */
 	if (slot->out_size)
 		memset(pvfs_slot_out(slot), 0, sizeof(struct fuse_out_header));
 }
 
 /**
  * pvfs_page - a page of a request
- * @ap: its arguments
- * @i: which
+ * @ap: the arguments of the request
+ * @i: the index of the page
  * @offset: where in the page the data begin
- * @length: of the data
+ * @length: how many bytes of data are in the page
  */
 struct page *pvfs_page(struct fuse_args_pages *ap, unsigned int i, unsigned int *offset,
 		       unsigned int *length)
@@ -180,14 +187,14 @@ struct page *pvfs_page(struct fuse_args_pages *ap, unsigned int i, unsigned int 
 
 /**
  * pvfs_page_count - how many pages a request has, if it has any
- * @ap: its arguments
+ * @ap: the arguments of the request
  */
 unsigned int pvfs_page_count(const struct fuse_args_pages *ap)
 {
 	return ap->uses_folios ? ap->num_folios : ap->num_pages;
 }
 
-/* Returns the last entry used. */
+/* Add the first LEFT bytes of the pages to a list, after entry SG.  Returns the last entry used. */
 static struct scatterlist *pvfs_map_pages(struct scatterlist *sg, struct fuse_args *args,
 					  unsigned int left)
 {
@@ -214,15 +221,15 @@ static struct scatterlist *pvfs_map_pages(struct scatterlist *sg, struct fuse_ar
 }
 
 /**
- * pvfs_request_map - a filled slot as scatter lists
+ * pvfs_request_map - make scatter lists of a filled slot
  * @q: the queue, locked
  * @slot: the slot
  * @sgs: one list that the device reads, and one that it writes
- * @lists: how many of the two there are
+ * @lists: how many of these two lists the request needs
  *
- * The lists are in memory of the queue, and last until its lock is dropped.
+ * The lists are in memory of the queue, and last until the caller drops the queue's lock.
  *
- * Return: how many entries they have; 0: more than a ring holds.
+ * Return: how many entries the lists have, or 0 if they would need more than the queue has.
  */
 unsigned int pvfs_request_map(struct pvfs_queue *q, struct pvfs_slot *slot,
 			      struct scatterlist *sgs[2], unsigned int *lists)
@@ -254,7 +261,7 @@ unsigned int pvfs_request_map(struct pvfs_queue *q, struct pvfs_slot *slot,
 	return sg + 1 - q->sg;
 }
 
-/* The size of the last argument of a reply may be smaller than what was asked for. */
+/* A reply may be shorter than the core asked for, if the size of its last argument may vary. */
 static int pvfs_fit_last(const struct pvfs_slot *slot, struct fuse_args *args, unsigned int len)
 {
 	unsigned int asked = slot->out_size + slot->out_pages;
@@ -290,12 +297,12 @@ static bool pvfs_header_good(const struct pvfs_slot *slot, const struct fuse_out
 }
 
 /**
- * pvfs_request_reply - take over the reply to the request of a slot
+ * pvfs_request_reply - check a reply, and copy it from its slot to the request
  * @q: the queue, locked
  * @slot: the slot; the device has given it back
  * @written: how many bytes the device says that it wrote
  *
- * Leaves the result in the request.  A malformed reply becomes -EIO.
+ * The function leaves the result in the request.  A malformed reply becomes -EIO.
  */
 void pvfs_request_reply(struct pvfs_queue *q, struct pvfs_slot *slot, unsigned int written)
 {
@@ -303,7 +310,7 @@ void pvfs_request_reply(struct pvfs_queue *q, struct pvfs_slot *slot, unsigned i
 	struct fuse_out_header oh = {};
 
 	if (slot->out_size) {
-		/* The header is read only once, because the device may change it at any time. */
+		/* Copy the header once, because the device may change it at any time. */
 		memcpy(&oh, pvfs_slot_out(slot), sizeof(oh));
 		if (!pvfs_header_good(slot, &oh, written) ||
 		    (!oh.error && pvfs_fit_last(slot, req->args, oh.len))) {
@@ -319,12 +326,12 @@ void pvfs_request_reply(struct pvfs_queue *q, struct pvfs_slot *slot, unsigned i
 
 /**
  * pvfs_late_reply - look at the reply to an abandoned request
- * @slot: its slot, which the device has given back
- * @to: where to put the first argument
- * @size: of that
+ * @slot: the request's slot, which the device has given back
+ * @to: where to put the first argument of the reply
+ * @size: the size of this argument
  *
- * Return: how many bytes of arguments the device wrote, or a negative number if there is no
- * reply, or it is an error.  @to is filled if the number is @size or more.
+ * Return: how many bytes of arguments the device wrote.  If these are @size or more, the function
+ * has filled @to.  A negative number if the device wrote no valid reply, or an error.
  */
 int pvfs_late_reply(struct pvfs_slot *slot, void *to, unsigned int size)
 {
@@ -340,7 +347,7 @@ int pvfs_late_reply(struct pvfs_slot *slot, void *to, unsigned int size)
 	return len;
 }
 
-/* Zero the pages that a read did not fill because the file ended. */
+/* Zero the part of the pages that a read did not fill because the file ended. */
 static void pvfs_zero_rest(struct fuse_args *args)
 {
 	struct fuse_args_pages *ap = container_of(args, typeof(*ap), args);
