@@ -2,10 +2,13 @@
 /*
  * The life of a virtio-fs device: probe, removal, suspend, and giving it up.
  *
- * Its queues are up from probe to removal, unless the driver gives the device up, because it breaks
- * its ring or does not answer.  Then the driver resets it, everything in flight ends with -EIO, and
- * each later request with -ENOTCONN.  After umount, the next mount restarts it.  A mount outlives
- * its device; the connection's reference keeps struct pvfs_dev.
+ * The queues are up from probe to removal, but not while the device is suspended.
+ *
+ * The driver gives the device up if the device breaks its ring, asks for a reset, or does not
+ * answer.  The driver then resets it, ends the requests in flight with -EIO, and ends each later
+ * one with -ENOTCONN.  After umount, the next mount restarts the device.
+ *
+ * A mount may outlive its device, because the connection holds a reference to struct pvfs_dev.
  */
 #include "pvfs.h"
 
@@ -50,7 +53,7 @@ static struct pvfs_dev *pvfs_dev_find_locked(const char *tag)
 }
 
 /**
- * pvfs_dev_find - the device with a tag
+ * pvfs_dev_find - find the device that has a tag
  * @tag: the tag
  *
  * Return: the device with a reference for the caller, or NULL.
@@ -67,7 +70,7 @@ struct pvfs_dev *pvfs_dev_find(const char *tag)
 	return dev;
 }
 
-/* Reserve the tag.  A mount that takes dev->lock before pvfs_up() gets -ENODEV. */
+/* Reserve the tag.  A mount that takes dev->lock before probe does gets -ENODEV. */
 static int pvfs_dev_list(struct pvfs_dev *dev)
 {
 	int err = 0;
@@ -98,9 +101,9 @@ static bool pvfs_dev_live(struct pvfs_dev *dev)
 }
 
 /*
- * Reset a device, so that it owns no memory.  A device that is gone reads as all ones, and its
- * transport would wait for the reset for ever.  It loses bus mastering instead, so that it does not
- * write to freed memory if it comes back.
+ * Reset a device, so that it owns no memory.  The status of a device that is gone reads as all
+ * ones, and its transport would wait for the reset for ever.  So the driver takes bus mastering
+ * from such a device instead.  Then the device does not write to freed memory if it comes back.
  */
 static void pvfs_reset(struct virtio_device *vdev)
 {
@@ -112,7 +115,10 @@ static void pvfs_reset(struct virtio_device *vdev)
 		pci_clear_master(to_pci_dev(parent));
 }
 
-/* The device was reset, so it has no address of an earlier driver, or of ours, any more. */
+/*
+ * Give a device bus mastering, which pvfs_reset() may have taken from it.  The device was reset, so
+ * it has forgotten all addresses that this driver, or an earlier one, gave it.
+ */
 static void pvfs_allow_dma(struct virtio_device *vdev)
 {
 	struct device *parent = vdev->dev.parent;
@@ -122,8 +128,8 @@ static void pvfs_allow_dma(struct virtio_device *vdev)
 }
 
 /*
- * Refuse new requests, and end those in flight.  After the grace period no caller polls and no task
- * is about to kick.  After the reset the device does not write to requests' memory.
+ * Refuse new requests, and end those in flight.  After the grace period no caller polls, and no
+ * task is about to kick.  After the reset the device does not write to the memory of requests.
  */
 static void pvfs_stop(struct pvfs_dev *dev)
 {
@@ -145,7 +151,7 @@ static void pvfs_stop(struct pvfs_dev *dev)
 	if (!dev->fc)
 		return;
 	pvfs_queue_drop_pending(&dev->queues[0], &dev->fc->iq);
-	/* The core ends its unsent background requests, and wakes tasks that wait to send. */
+	/* Let the core end its unsent background requests, and wake tasks that wait to send. */
 	fuse_abort_conn(dev->fc);
 }
 
@@ -154,8 +160,8 @@ static void pvfs_del_vqs(struct pvfs_dev *dev)
 	unsigned int i;
 
 	/*
-	 * virtio_pci clears the hint of an interrupt that one queue has, but not of one that queues
-	 * share.  free_irq() warns of a hint that is left.
+	 * virtio_pci clears the affinity hint of an interrupt that belongs to one queue, but not of
+	 * one that queues share.  free_irq() warns if a hint is left.
 	 */
 	for (i = 0; i < dev->nr_queues; i++)
 		virtqueue_set_affinity(dev->queues[i].poll.vq, NULL);
@@ -168,7 +174,7 @@ static void pvfs_down(struct pvfs_dev *dev)
 	pvfs_stop(dev);
 	if (dev->up)
 		pvfs_del_vqs(dev);
-	else	/* It failed to come back from a suspend. */
+	else	/* The device failed to resume. */
 		pvfs_reset(dev->vdev);
 }
 
@@ -197,13 +203,13 @@ static int pvfs_find_vqs(struct pvfs_dev *dev)
 	vqs = kcalloc(n, sizeof(*vqs), GFP_KERNEL);
 	if (!info || !vqs)
 		goto out;
-	/* No callback: see hiprio.c. */
+	/* The hiprio queue has no callback, see hiprio.c. */
 	info[PVFS_HIPRIO].name = "hiprio";
 	for (i = 1; i < n; i++) {
 		info[i].name = dev->queues[i - 1].name;
 		info[i].callback = pvfs_queue_callback;
 	}
-	/* pvfs_map_cpus() says why the core does not spread the interrupts. */
+	/* NULL: the kernel does not spread the interrupts, pvfs_map_cpus() says why. */
 	err = virtio_find_vqs(dev->vdev, n, vqs, info, NULL);
 	if (err)
 		goto out;
@@ -218,14 +224,16 @@ out:
 }
 
 /*
- * Gives each CPU a queue, and has each queue interrupt one of its CPUs.
+ * Give each CPU a queue, and direct the interrupt of each queue to one of the queue's CPUs.
  *
- * The core could spread the interrupts over the CPUs (struct irq_affinity).  It would then shut
- * the interrupt of a queue down when the last of the queue's CPUs goes offline, as block drivers
- * want, which have drained the queue before.  A request of pvfs may be in flight for hours, if it
- * waits for a lock.  So pvfs sets the affinity itself, and the kernel moves such an interrupt to
- * another CPU.  It does not move back when the CPU does, which is slower only.  If queues share an
- * interrupt, it goes to the last one's CPUs.
+ * The kernel could spread the interrupts over the CPUs itself (struct irq_affinity).  But then it
+ * would shut the interrupt of a queue down when the last of the queue's CPUs goes offline.  Block
+ * drivers want that, because they have drained the queue before.  A request of pvfs may be in
+ * flight for hours, if it waits for a lock.  So pvfs sets the affinity, and the kernel moves the
+ * interrupt to another CPU.  When a CPU of the queue comes back, the interrupt stays where it is,
+ * which costs only speed.
+ *
+ * If queues share an interrupt, it goes to the CPUs of the last one.
  */
 static void pvfs_map_cpus(struct pvfs_dev *dev)
 {
@@ -234,7 +242,7 @@ static void pvfs_map_cpus(struct pvfs_dev *dev)
 
 	for_each_possible_cpu(cpu)
 		dev->map[cpu] = cpu % dev->nr_queues;
-	/* Without a mask any CPU may be interrupted, which is slower only. */
+	/* Without a mask the interrupt may go to any CPU, which costs only speed. */
 	if (dev->nr_queues == 1 || !alloc_cpumask_var(&mask, GFP_KERNEL))
 		return;
 	for (i = 0; i < dev->nr_queues; i++) {
@@ -247,7 +255,7 @@ static void pvfs_map_cpus(struct pvfs_dev *dev)
 	free_cpumask_var(mask);
 }
 
-/* Rings may differ in size, but a request may go into any of them. */
+/* Find the size of the smallest ring, because a request may go into any of them. */
 static int pvfs_size_rings(struct pvfs_dev *dev)
 {
 	unsigned int i;
@@ -297,8 +305,8 @@ static int pvfs_up(struct pvfs_dev *dev)
  * pvfs_dev_revive - start a device anew if it was given up
  * @dev: the device; dev->lock is held
  *
- * Return: 0 if it can be used, -EBUSY if it was given up and is still mounted, another error if
- * it is gone or does not start.
+ * Return: 0 if the device can be used, -EBUSY if it was given up and is still mounted, another
+ * error if it is gone or does not start.
  */
 int pvfs_dev_revive(struct pvfs_dev *dev)
 {
@@ -307,7 +315,7 @@ int pvfs_dev_revive(struct pvfs_dev *dev)
 
 	if (pvfs_dev_live(dev))
 		return 0;
-	/* A device that was not given up is being probed or removed, or failed to resume. */
+	/* A device that was not given up is being probed or removed, or it failed to resume. */
 	if (!vdev || !dev->given_up || vdev->config->get_status(vdev) == 0xff)
 		return -ENODEV;
 	if (dev->fc)
@@ -330,7 +338,7 @@ static int pvfs_read_config(struct pvfs_dev *dev)
 	virtio_cread_bytes(dev->vdev, offsetof(struct virtio_fs_config, tag), dev->tag,
 			   PVFS_TAG_LEN);
 	virtio_cread_le(dev->vdev, struct virtio_fs_config, num_request_queues, &queues);
-	/* A line break would spoil sysfs, and mount(8)'s table. */
+	/* A line break in the tag would spoil the files in sysfs, and the table of mounts. */
 	if (!dev->tag[0] || strchr(dev->tag, '\n') || !queues) {
 		dev_err(&dev->vdev->dev, "the device has no usable tag, or no queue\n");
 		return -EINVAL;
@@ -359,12 +367,14 @@ static int pvfs_alloc_queues(struct pvfs_dev *dev)
 }
 
 /*
- * An indirect table would cost an allocation for each request.  So a request takes one entry of the
+ * Refuse two features.
+ *
+ * Indirect descriptors: each request would allocate a table.  So a request takes one entry of the
  * ring for each of its segments.
  *
- * virtio's core accepts an admin queue on behalf of each driver.  virtio_pci frees that queue with
- * the rings, but looks into it at each reset.  pvfs_dev_revive() and a resume reset the device
- * later.
+ * An admin queue: virtio's core accepts it on behalf of each driver.  virtio_pci frees that queue
+ * together with the rings, but looks into it at each reset.  pvfs_dev_revive() and a resume reset
+ * the device after its rings were freed.
  */
 static int pvfs_validate(struct virtio_device *vdev)
 {
@@ -389,7 +399,7 @@ static int pvfs_probe(struct virtio_device *vdev)
 	INIT_WORK(&dev->fail_work, pvfs_fail_work);
 	dev->vdev = vdev;
 	vdev->priv = dev;
-	/* The core has reset the device.  pvfs_reset() may have taken its bus mastering. */
+	/* virtio's core has reset the device. */
 	pvfs_allow_dma(vdev);
 
 	err = pvfs_read_config(dev);
@@ -424,7 +434,7 @@ static void pvfs_remove(struct virtio_device *vdev)
 	pvfs_dev_put(dev);
 }
 
-/* The device says that it can go on only after a reset. */
+/* Give the device up if it says that it needs a reset. */
 static void pvfs_config_changed(struct virtio_device *vdev)
 {
 	struct pvfs_dev *dev = vdev->priv;
@@ -434,7 +444,10 @@ static void pvfs_config_changed(struct virtio_device *vdev)
 }
 
 #ifdef CONFIG_PM_SLEEP
-/* Suspend would need a server that keeps its open files, and no server says that it does. */
+/*
+ * Refuse to suspend a device that is mounted.  After the resume the server would have to have the
+ * same files open as before, and no server says that it keeps them.
+ */
 static int pvfs_freeze(struct virtio_device *vdev)
 {
 	struct pvfs_dev *dev = vdev->priv;
