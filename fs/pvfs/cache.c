@@ -1,21 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The option cache=: which file data FUSE's core keeps in this guest, and for how long it caches
- * names and attributes.  The core decides by flags and times in the server's replies, and this file
- * changes these on their way to the core.
+ * The option cache=: which file data the core keeps in this guest, and for how long it caches names
+ * and attributes.  The core decides that by flags and times in the server's replies.  This file
+ * changes the flags and times on their way to the core.
  *
- * With cache=none every file is opened for direct I/O, with writes in parallel, and the core is
- * told that shared mappings of such files work all the same: they go through the page cache,
- * which the core writes back and drops as reads and writes of the same file come by, and writes
- * back when the mapping or the file is closed.  Names and attributes are not touched: the server
- * says for how long they hold.  (There is no cache=mmap, because that is what it would be.)
+ * cache=none
+ * ----------
+ * The core opens every file for direct I/O, with writes in parallel.  Shared mappings of such files
+ * work all the same, because they go through the page cache.  The core writes their pages back
+ * before it reads or writes the same part of the file, and drops them if it writes.  It also writes
+ * them back when the mapping or the file is closed.  For names and attributes this mode changes
+ * nothing, so the server says for how long they hold.
  *
- * With cache=always only this guest uses the directory, so what it knows stays true.  Files and
- * directories keep their pages from open to open, names and attributes hold for a day, and a
- * changed mtime, which can only be this guest's own, drops nothing.  If the server agrees, the
- * core keeps what is written, too, and writes it back later.  The server has to agree, because
- * the core then reads through handles that were opened to write, and says itself where the end
- * of a file is.  Otherwise it writes through.
+ * pvfs has no cache=mmap, because that would be the same mode.
+ *
+ * cache=auto
+ * ----------
+ * The replies stay as they are, so the server decides with each open.
+ *
+ * cache=always
+ * ------------
+ * Only this guest uses the directory, so the data in its caches stay true.  The core keeps the
+ * pages of files and directories from one open to the next, and names and attributes for a day.  It
+ * does not drop pages because of a changed mtime, because only this guest can have changed it.
+ *
+ * If the server agrees, the core also keeps written data, and writes them back later.  The server
+ * has to agree, because the core then reads through handles that were opened for writing, and
+ * decides itself where a file ends.  If the server does not agree, the core writes through.
  */
 #include "pvfs.h"
 
@@ -31,7 +42,7 @@ static const char *const pvfs_cache_names[] = {
 };
 
 /**
- * pvfs_cache_name - a mode as the mount option has it
+ * pvfs_cache_name - the name of a mode, as in the mount option
  * @cache: the mode
  */
 const char *pvfs_cache_name(enum pvfs_cache cache)
@@ -43,7 +54,7 @@ const char *pvfs_cache_name(enum pvfs_cache cache)
  * pvfs_cache_ask - change what a request offers to the server
  * @dev: the device
  * @req: the request
- * @args: its arguments, as the server will see them
+ * @args: the arguments of the request, as the server will see them
  */
 void pvfs_cache_ask(struct pvfs_dev *dev, struct fuse_req *req, void *args)
 {
@@ -51,7 +62,7 @@ void pvfs_cache_ask(struct pvfs_dev *dev, struct fuse_req *req, void *args)
 
 	if (likely(req->args->opcode != FUSE_INIT))
 		return;
-	/* If the core did not open files, it would keep their data. */
+	/* If the core sent no OPEN, no reply would forbid it to keep the data of the file. */
 	if (dev->cache == PVFS_CACHE_NONE)
 		init->flags &= ~(FUSE_NO_OPEN_SUPPORT | FUSE_WRITEBACK_CACHE);
 }
@@ -64,7 +75,7 @@ static void pvfs_none_open(struct fuse_open_out *open)
 
 static void pvfs_none_init(struct fuse_init_out *init)
 {
-	/* A server that knows nothing of the second word leaves it undefined. */
+	/* A server that does not know the second word of flags leaves it undefined. */
 	if (!(init->flags & FUSE_INIT_EXT))
 		init->flags2 = 0;
 	init->flags |= FUSE_INIT_EXT;
@@ -101,7 +112,7 @@ static void pvfs_always_opendir(struct fuse_open_out *open)
 
 static void pvfs_always_entry(struct fuse_entry_out *entry)
 {
-	/* No file has this name.  The server says for how long that holds. */
+	/* No file has this name, and the server says for how long that holds. */
 	if (!entry->nodeid)
 		return;
 	entry->entry_valid = PVFS_ALWAYS;
@@ -119,8 +130,8 @@ static void pvfs_always_statx(struct fuse_statx_out *statx)
 }
 
 /*
- * READDIRPLUS has an entry before each name.  The device can still write to the page: each
- * length is read once, and bounded by what is left of the page.
+ * The reply to READDIRPLUS has an entry before each name.  The device can still write to the page,
+ * so the driver reads each length once, and checks it against the rest of the page.
  */
 static void pvfs_always_entries(struct fuse_args *args)
 {
@@ -130,7 +141,7 @@ static void pvfs_always_entries(struct fuse_args *args)
 	size_t len;
 	void *at;
 
-	/* The core does it so in 6.12.  With another layout the server's times hold. */
+	/* The core of 6.12 has this layout.  With another one, the server's times hold. */
 	if (!ap->uses_folios || ap->folio_descs[0].offset)
 		return;
 	at = kmap_local_folio(ap->folios[0], 0);
@@ -190,8 +201,8 @@ static void pvfs_always_told(struct fuse_args *args)
 }
 
 /*
- * When the core writes pages back, it looks only at the error.  A server whose disk is full may say
- * that it wrote a part of them, and the core would lose the rest in silence.
+ * Whether the server wrote only a part of the pages that the core wrote back, as it may if its disk
+ * is full.  The core looks only at the error of such a write, so it would lose the rest in silence.
  */
 static bool pvfs_wrote_back_less(const struct fuse_args *args)
 {
@@ -216,8 +227,9 @@ void pvfs_cache_told(struct pvfs_dev *dev, struct fuse_req *req)
 	struct fuse_args *args = req->args;
 
 	/*
-	 * The core does not write back before it sends LSEEK, so it would take data that the server
-	 * does not have yet for a hole.  After this error it takes all of a file for data.
+	 * The core does not write data back before it sends LSEEK.  So the server would take data
+	 * that it does not have yet for a hole.  After this error the core takes the whole file for
+	 * data.
 	 */
 	if (args->opcode == FUSE_LSEEK && dev->writeback)
 		req->out.h.error = -ENOSYS;
