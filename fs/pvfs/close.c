@@ -1,51 +1,68 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Late closes: FLUSH and RELEASE, with RELEASEDIR, that no task waits for any more.
+ * Late closes: FLUSH, RELEASE and RELEASEDIR that no task waits for any more.
  *
  * The rule
  * --------
- * A request for a lock is not sent before the late closes of the mount are answered.
+ * The driver sends a request for a lock only after the server has answered the late closes of the
+ * mount.
  *
- * FLUSH drops an owner's POSIX locks of a file, and RELEASE drops flock and the locks of an open
- * file description.  The core makes the number of an owner from the address of the process's table
- * of files, or of the open file, so the number comes again with the address.  The server may carry
- * out a late close at any time.  If it has granted a lock to the next owner of that number before,
- * it drops this lock, and the new owner does not learn of it.
+ * The reason
+ * ----------
+ * FLUSH drops the POSIX locks that an owner has on a file.  RELEASE drops flock locks, and the
+ * locks of an open file description.  The core computes the number of an owner from the address of
+ * the process's table of files, or from that of the open file.  So when the kernel uses an address
+ * again, the number comes again, too.
  *
- * - A close is on dev->closes from before the core's request ends until the server has answered it
- *   or the device was reset.  The core frees the table of files, or the open file, only after the
- *   end of its request.  So a task that has the same address finds the close on the list.
- * - The task waits for the closes that are on the list when it asks, not for later ones: their
- *   owners were there when it asked, so they have other numbers than its own.
- * - It waits for the closes of all files, because the list cannot tell files apart.  The server
- *   may give a file another node number once the core has forgotten the first one, and the core
- *   may do so while the close is late.  RELEASE does not name all owners whose locks it drops.
- * - Requests that unlock, or only look at locks, do not wait.
+ * The server may carry out a late close at any time.  If it has granted a lock to the next owner
+ * with the same number before that, it then drops this lock, and the new owner does not learn of
+ * it.
  *
- * The wait ends with the server's answers, at a signal, or when the device is given up.  The
- * request would wait for the same server anyway.
+ * The list
+ * --------
+ * - The driver puts a close on dev->closes before it ends the core's request.  It takes the close
+ *   off when the server has answered it, or the device was reset.  The kernel frees the table of
+ *   files, or the open file, only after the end of the core's request.  So a task that has the same
+ *   address finds the close on the list.
+ * - A task that asks for a lock waits for the closes that are on the list at that time, but not for
+ *   later ones.  The owners of later ones exist at that time, so their numbers differ from the
+ *   task's own.
+ * - The task waits for the closes of all files, because the list cannot tell files apart.  The core
+ *   may forget a file while its close is late, and then the server may give the file another node
+ *   number.  The task waits for the closes of all owners, because RELEASE does not name all owners
+ *   whose locks it drops.
+ * - Requests that unlock, or that only look at locks, do not wait.
  *
- * Two cases are not covered:
+ * The wait ends when the server has answered, when a signal comes, or when the driver gives the
+ * device up.  The request for the lock would wait for the same server anyway.
  *
- * - Processes may share a table of files (clone() with CLONE_FILES).  If one of them waits for a
- *   lock at the server, while another closes the same file and is killed, the late close may come
- *   after the grant.
- * - If readahead is in flight when a file is closed, the core sends RELEASE once it has ended, in
- *   the background, and the file's address may be another one's by then.  This concerns locks of
- *   open file descriptions (F_OFD_SETLK), and flock at a server that goes by the owner's number.
- *   FUSE has that in all file systems.
+ * Two cases are not covered
+ * -------------------------
+ * - Processes may share a table of files (clone() with CLONE_FILES).  Suppose that one of them
+ *   waits for a lock at the server, while another one closes the same file and is killed.  Then the
+ *   server may carry out the late close after it has granted the lock.
+ * - If readahead is in flight when a file is closed, the core sends RELEASE in the background once
+ *   the readahead has ended.  By that time another open file may have the address.  This concerns
+ *   locks of open file descriptions (F_OFD_SETLK), and flock if the server goes by the number of
+ *   the owner.  All file systems on FUSE have this problem.
  *
- * A close of a kernel thread is late from the beginning.  If a kernel thread drops the last
- * reference to a file, as at the end of asynchronous I/O, the work of delayed_fput() closes it, in
- * turn with files of all other file systems.  That work must not wait for the server.
+ * Kernel threads
+ * --------------
+ * A close by a kernel thread is late from the beginning.  If a kernel thread drops the last
+ * reference to a file, for instance at the end of asynchronous I/O, the work of delayed_fput()
+ * closes the file.  The same work closes files of all other file systems, so it must not wait for
+ * the server.
  *
- * A lock of the next mount does not wait for closes of this one, see pvfs_closes_forget().
+ * The next mount
+ * --------------
+ * A request for a lock on the next mount does not wait for late closes of this one, see
+ * pvfs_closes_forget().
  */
 #include "pvfs.h"
 
 #include <linux/slab.h>
 
-/* A close in the background. */
+/* A close that the driver sends in the background. */
 struct pvfs_late_close {
 	struct fuse_args args;
 	struct pvfs_close close;
@@ -69,7 +86,7 @@ void pvfs_close_enter(struct pvfs_dev *dev, struct pvfs_close *close)
 }
 
 /**
- * pvfs_close_leave - take a close off the list, because it is answered or was not late
+ * pvfs_close_leave - take a close off the list, because it is answered or did not become late
  * @dev: the device
  * @close: the close, on the list
  */
@@ -98,10 +115,10 @@ static bool pvfs_no_close_is_sent(struct pvfs_dev *dev)
 }
 
 /**
- * pvfs_closes_finish - at umount, wait for closes in the background
+ * pvfs_closes_finish - at umount, wait for closes in the background, or give the device up
  * @dev: the device; DESTROY is not sent yet
  *
- * The end of the connection waits for all requests, also for these, and without a limit.
+ * Without this limit, the end of the connection would wait for them for ever (fuse_conn_destroy()).
  */
 void pvfs_closes_finish(struct pvfs_dev *dev)
 {
@@ -116,9 +133,11 @@ void pvfs_closes_finish(struct pvfs_dev *dev)
  * pvfs_closes_forget - at umount, empty the list of late closes
  * @dev: the device
  *
- * No task has a file of the mount or asks for a lock.  A late FLUSH may outlive the mount.  It does
- * no harm to the next one, because that makes the numbers of its owners with another key.  A late
- * RELEASE does not outlive the mount, see pvfs_abandoned_await().
+ * No task has a file of the mount open, or asks for a lock.
+ *
+ * A late FLUSH may outlive the mount.  It does no harm to the next mount, because each connection
+ * computes the numbers of its owners with a key of its own.  A late RELEASE does not outlive the
+ * mount, see pvfs_abandoned_await().
  */
 void pvfs_closes_forget(struct pvfs_dev *dev)
 {
@@ -154,7 +173,7 @@ int pvfs_closes_await(struct pvfs_dev *dev, const struct fuse_req *req)
 	const struct fuse_lk_in *in = req->args->in_args[0].value;
 	u64 seq;
 
-	/* A close that concerns this task is on the list already, so this look needs no lock. */
+	/* A close that concerns this task is on the list already, so this check needs no lock. */
 	if (likely(list_empty(&dev->closes)) || in->lk.type == F_UNLCK)
 		return 0;
 	spin_lock(&dev->close_lock);
@@ -175,8 +194,8 @@ static void pvfs_late_close_end(struct fuse_mount *fm, struct fuse_args *args, i
  * pvfs_close_later - send a close in the background
  * @fm: the main mount
  * @from: arguments of FLUSH, RELEASE or RELEASEDIR
- * @gfp: how to allocate.  If there is no memory, the server keeps the file open, or the locks,
- *	until the mount ends
+ * @gfp: how to allocate.  If that fails, the server keeps the file open, or the locks, until the
+ *	mount ends
  */
 void pvfs_close_later(struct fuse_mount *fm, const struct fuse_args *from, gfp_t gfp)
 {
@@ -205,11 +224,11 @@ void pvfs_close_later(struct fuse_mount *fm, const struct fuse_args *from, gfp_t
  * @dev: the device
  * @req: RELEASE or RELEASEDIR
  *
- * Return: whether it was.
+ * Return: true if the function has sent the close, so the caller does not.
  */
 bool pvfs_close_of_thread(struct pvfs_dev *dev, const struct fuse_req *req)
 {
-	/* Background requests, such as our own copy, may come from kernel threads, too. */
+	/* A kernel thread may also send background requests, such as the copy that is made here. */
 	if (likely(!(current->flags & PF_KTHREAD)) || test_bit(FR_BACKGROUND, &req->flags))
 		return false;
 	pvfs_close_later(get_fuse_mount_super(dev->sb), req->args, GFP_KERNEL | __GFP_NOFAIL);
@@ -217,7 +236,7 @@ bool pvfs_close_of_thread(struct pvfs_dev *dev, const struct fuse_req *req)
 }
 
 /**
- * pvfs_closes_init - at probe
+ * pvfs_closes_init - set up the list of late closes, at probe
  * @dev: the device
  */
 void pvfs_closes_init(struct pvfs_dev *dev)
