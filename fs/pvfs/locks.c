@@ -1,44 +1,52 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Waiting for locks of the host: more tasks may do it than a ring has slots.
+ * Waiting for locks of the host: more tasks may wait than a ring has slots.
  *
  * The rule
  * --------
- * The operation that frees a resource must not need a unit of it.  The server answers FUSE_SETLKW
+ * An operation that frees a resource must not need a unit of that resource.
+ *
+ * Here the resource is the slots of a ring and its descriptors.  The server answers FUSE_SETLKW
  * once the lock is free, and until then the request keeps its slot and its descriptors.  The unlock
- * needs a slot, too.  If waiters had all of them, the driver could not send the unlock, and any
- * user could stop the mount.
+ * needs a slot, too.  If requests that wait for locks had all slots, the driver could not send the
+ * unlock, and any user could stop the mount.
  *
- * - Waits have at most half of a ring's slots, so they have half of its descriptors at most.  All
- *   other requests are answered without the help of this guest.  The largest of them fits into the
- *   other half, see pvfs_limit_pages().  So the ring has room for it sooner or later.
- * - The driver sends a request beyond that as FUSE_SETLK, which the server answers at once.  If the
- *   answer is -EAGAIN, the driver parks the request, and park_work sends it again.  It sends a few
- *   requests each PVFS_PARK_PAUSE, in turn.  As soon as a wait ends, a parked request waits in its
- *   place.
+ * - Requests that wait for locks have at most half of a ring's slots, and so at most half of its
+ *   descriptors.  The server answers all other requests without the help of this guest, and the
+ *   largest of them fits into the other half (pvfs_limit_pages()).  So the ring has room for such a
+ *   request sooner or later.
+ * - The driver sends further requests for locks as FUSE_SETLK, which the server answers at once.
+ *   If the answer is -EAGAIN, the driver parks the request, and park_work sends it again later.
+ *   park_work sends a few parked requests every PVFS_PARK_PAUSE, in turn.  When a request that
+ *   waited at the server ends, a parked one takes its place there.
  *
- * It would be simpler to leave parked requests alone until a wait ends, but two locks could
- * deadlock then.  All waits are for the first lock, and the task that holds it wants the second
- * one.  Its request would be parked for good, although the second lock is free.  So each request
- * asks again and again, until it has the lock.
+ * Parked requests ask again
+ * -------------------------
+ * It would be simpler to leave parked requests alone until a wait at the server ends.  But then two
+ * locks could deadlock.  Suppose that all requests at the server wait for the first lock, and that
+ * the task that holds it wants the second one.  Its request would be parked for good, although the
+ * second lock is free.  So each parked request asks again and again, until it has the lock.
  *
- * This costs fairness, because the server does not know about parked requests, and a server that
- * finds deadlocks (-EDEADLK) does not find those of parked requests.  Such tasks wait until they
- * are killed, as with a server that does not look for deadlocks.
+ * This costs fairness, because the server does not know about parked requests.  It also does not
+ * find a deadlock of parked requests, even if it finds deadlocks otherwise (-EDEADLK).  Tasks in
+ * such a deadlock wait until they are killed, as with a server that never looks for deadlocks.
  *
- * To the core a parked request is a pending one: on a list under fiq->lock, with FR_PENDING, so
- * that a fatal signal can take it away.  The core does not tell the transport about
- * other signals before a request is sent, so park_work looks for FR_INTERRUPTED.
- * The end of the connection drops parked requests, see pvfs_queue_drop_pending().
+ * Signals
+ * -------
+ * For the core a parked request is pending: it has FR_PENDING, and is on a list under fiq->lock.
+ * So the core can take it away at a fatal signal.  The core does not tell the transport about other
+ * signals before a request is sent, so park_work looks for FR_INTERRUPTED.
+ *
+ * When the device stops, pvfs_queue_drop_pending() ends parked requests.
  */
 #include "pvfs.h"
 
-/* How many parked requests ask at once, and how long it is until the next of them do. */
+/* How many parked requests park_work sends at once, and how long it waits between two rounds. */
 #define PVFS_PARK_ROUND	16
 #define PVFS_PARK_PAUSE	(HZ / 20)
 
 /**
- * pvfs_lock_way - how to send a request
+ * pvfs_lock_way - decide how to send a request
  * @q: the queue, locked
  * @req: the request
  */
@@ -49,13 +57,13 @@ enum pvfs_lock pvfs_lock_way(const struct pvfs_queue *q, const struct fuse_req *
 	return q->lock_waits < q->max_lock_waits ? PVFS_LOCK_WAITS : PVFS_LOCK_ASKS;
 }
 
-/* False: a signal has come, and ends the request. */
+/* Park a request.  Returns false if a signal has come.  Then the caller ends the request. */
 static bool pvfs_park(struct pvfs_dev *dev, struct fuse_iqueue *fiq, struct fuse_req *req)
 {
 	bool parked;
 
 	spin_lock(&fiq->lock);
-	/* park_work finds a signal that comes after this look. */
+	/* park_work finds a signal that comes after this check. */
 	parked = !test_bit(FR_INTERRUPTED, &req->flags);
 	if (parked) {
 		set_bit(FR_PENDING, &req->flags);
@@ -67,7 +75,7 @@ static bool pvfs_park(struct pvfs_dev *dev, struct fuse_iqueue *fiq, struct fuse
 	return parked;
 }
 
-/* Put up to @n parked requests on fiq->pending; the caller dispatches. */
+/* Move up to N parked requests to fiq->pending.  The caller sends them from there. */
 static void pvfs_unpark(struct pvfs_dev *dev, struct fuse_iqueue *fiq, unsigned int n)
 {
 	struct fuse_req *req, *next;
@@ -82,11 +90,14 @@ static void pvfs_unpark(struct pvfs_dev *dev, struct fuse_iqueue *fiq, unsigned 
 
 /**
  * pvfs_lock_done - park a request for a lock, if it has to ask again
- * @q: the queue, locked; the caller dispatches, or the queue is stopped
+ * @q: the queue, locked; the caller sends pending requests next, unless the queue is stopped
  * @req: the request, which has its result and no slot any more
- * @lock: how it was sent
+ * @lock: how the driver sent the request
  *
- * Return: true if it asks again later; false if it is to be ended.
+ * If the request has waited at the server, a parked one may wait there now, so the function makes
+ * that one pending.
+ *
+ * Return: true if the request is parked; false if the caller is to end it.
  */
 bool pvfs_lock_done(struct pvfs_queue *q, struct fuse_req *req, enum pvfs_lock lock)
 {
@@ -106,7 +117,7 @@ bool pvfs_lock_done(struct pvfs_queue *q, struct fuse_req *req, enum pvfs_lock l
 	return false;
 }
 
-/* Move requests whose tasks have got a signal to @over. */
+/* Move the parked requests whose tasks have got a signal to the list OVER. */
 static void pvfs_take_interrupted(struct pvfs_dev *dev, struct fuse_iqueue *fiq,
 				  struct list_head *over)
 {
@@ -128,7 +139,7 @@ static void pvfs_park_work(struct work_struct *work)
 	struct fuse_conn *fc;
 	LIST_HEAD(over);
 
-	/* The connection is freed after an RCU grace period. */
+	/* RCU keeps the connection, because the core frees it only after a grace period. */
 	rcu_read_lock();
 	fc = READ_ONCE(dev->fc);
 	if (fc) {
@@ -145,7 +156,7 @@ static void pvfs_park_work(struct work_struct *work)
 }
 
 /**
- * pvfs_locks_init - at probe
+ * pvfs_locks_init - set up the list of parked requests, at probe
  * @dev: the device
  */
 void pvfs_locks_init(struct pvfs_dev *dev)
@@ -155,7 +166,7 @@ void pvfs_locks_init(struct pvfs_dev *dev)
 }
 
 /**
- * pvfs_locks_free - the device goes
+ * pvfs_locks_free - stop park_work, because the device goes
  * @dev: the device, which has no connection any more
  */
 void pvfs_locks_free(struct pvfs_dev *dev)
