@@ -2,11 +2,13 @@
 /*
  * The file system type: options, superblock, and the connection's life.
  *
- * A device has one connection at most, and that has one main superblock.  Where the server
- * announces submounts (FUSE_ATTR_SUBMOUNT), the core makes a superblock for each, of the same
- * connection, and mounts it when a task walks into it.  Each of these holds the main one, because
- * they share its bdi, which writes their pages back and goes with it.  So the connection ends with
- * the main superblock.  It holds a reference to the device.
+ * A device has at most one connection.  The connection holds a reference to the device, and has one
+ * main superblock.
+ *
+ * If the server announces submounts (FUSE_ATTR_SUBMOUNT), the core makes a superblock of the same
+ * connection for each of them, and mounts it when a task walks into it.  The superblock of a
+ * submount uses the bdi of the main one to write its pages back, and that bdi goes with the main
+ * one.  So each submount holds the main superblock, and the connection ends with the main one.
  */
 #include "pvfs.h"
 
@@ -16,7 +18,7 @@
 #include <linux/seq_file.h>
 #include <linux/slab.h>
 
-/* An open file system context. */
+/* The options in a file system context. */
 struct pvfs_context {
 	struct fuse_fs_context fuse;
 	enum pvfs_cache cache;
@@ -46,7 +48,7 @@ static const struct fs_parameter_spec pvfs_parameters[] = {
 	{}
 };
 
-/* mount(8) repeats all options at a remount, so an unchanged option is no error. */
+/* An option that stays the same is no error, because mount(8) repeats all options at a remount. */
 static int pvfs_check_param(struct fs_context *fsc, struct fs_parameter *param, int opt,
 			    const struct fs_parse_result *result)
 {
@@ -105,13 +107,14 @@ static const struct fuse_iqueue_ops pvfs_iqueue_ops = {
 };
 
 /*
- * Have two of the largest requests fit into a ring, so that small ones come in between.  The size
- * of the ring is known only once the device is up.
+ * Limit the size of requests, so that two of the largest fit into a ring.  Then small ones come in
+ * between, and a large one fits beside requests that wait for locks (see locks.c).  The driver
+ * knows the size of the rings only once the device is up.
  */
 static void pvfs_limit_pages(struct fuse_conn *fc, struct pvfs_dev *dev)
 {
 	fc->max_pages_limit = min(fc->max_pages_limit, dev->ring_size / 2 - PVFS_SG_HEADERS);
-	/* For servers whose reply to INIT names no limit. */
+	/* This limit counts if the server's reply to INIT names none. */
 	fc->max_pages = min(fc->max_pages, fc->max_pages_limit);
 }
 
@@ -124,7 +127,7 @@ static void pvfs_fuse_defaults(struct fuse_fs_context *fuse)
 	fuse->blksize = 512;
 	fuse->destroy = true;
 	fuse->no_control = true;
-	/* The core's umount -f would leave requests in the ring, see umount.c. */
+	/* The umount -f of the core would leave requests in the ring, see umount.c. */
 	fuse->no_force_umount = true;
 	fuse->dax_mode = FUSE_DAX_NEVER;
 }
@@ -142,13 +145,13 @@ static int pvfs_show_options(struct seq_file *m, struct dentry *root)
 }
 
 /*
- * The operations are in @dev.  The connection holds @dev until kill_sb() is through with the last
- * superblock, and no task calls them after that.
+ * Give a superblock the driver's operations.  They are in DEV, which the connection holds until
+ * pvfs_kill_sb() has ended for the last superblock.  No task calls them after that.
  */
 static void pvfs_take_super_ops(struct super_block *sb, struct pvfs_dev *dev)
 {
 	lockdep_assert_held(&dev->lock);
-	/* Filled only once, because a submount of an earlier mount may still use them. */
+	/* Fill them only once, because a submount of an earlier mount may still use them. */
 	if (!dev->core_ops) {
 		dev->super_ops = *sb->s_op;
 		dev->super_ops.umount_begin = pvfs_umount_begin;
@@ -158,7 +161,7 @@ static void pvfs_take_super_ops(struct super_block *sb, struct pvfs_dev *dev)
 	sb->s_op = &dev->super_ops;
 }
 
-/* The caller holds dev->lock, so the device does not go, and no other connection comes. */
+/* The caller holds dev->lock, so the device does not go, and gets no other connection. */
 static int pvfs_fill_super_locked(struct super_block *sb, struct pvfs_context *ctx)
 {
 	struct fuse_mount *fm = get_fuse_mount_super(sb);
@@ -166,8 +169,9 @@ static int pvfs_fill_super_locked(struct super_block *sb, struct pvfs_context *c
 	int err;
 
 	/*
-	 * pvfs_await_dev() revived the device.  But sget_fc() may have waited for the umount of an
-	 * earlier mount, which gave it up.  Only then does sync(2) wait for the reset here.
+	 * pvfs_await_dev() has revived the device before.  But then sget_fc() may have waited for
+	 * the umount of an earlier mount, and that umount may have given the device up.  Only then
+	 * does the mount reset the device here, where sync(2) waits for it.
 	 */
 	err = pvfs_dev_revive(dev);
 	if (err)
@@ -200,7 +204,10 @@ static int pvfs_fill_super(struct super_block *sb, struct fs_context *fsc)
 	return err;
 }
 
-/* The last superblock goes, and only FORGETs and abandoned requests are in flight. */
+/*
+ * The last superblock goes, and no file is open.  FORGETs, late closes and abandoned requests may
+ * still be in flight.
+ */
 static void pvfs_conn_destroy(struct fuse_mount *fm)
 {
 	struct pvfs_dev *dev = fm->fc->iq.priv;
@@ -213,7 +220,7 @@ static void pvfs_conn_destroy(struct fuse_mount *fm)
 	pvfs_hiprio_drain(dev);
 	fuse_conn_destroy(fm);
 	pvfs_abandoned_await(dev);
-	/* The timeout ends last, because DESTROY may wait for a server that does not answer. */
+	/* Stop the timeout last, because DESTROY may wait for a server that does not answer. */
 	pvfs_timeout_stop(dev);
 	mutex_lock(&dev->lock);
 	WRITE_ONCE(dev->fc, NULL);
@@ -224,7 +231,7 @@ static void pvfs_kill_sb(struct super_block *sb)
 {
 	struct fuse_mount *fm = get_fuse_mount_super(sb);
 	struct pvfs_dev *dev = fm->fc->iq.priv;
-	/* A mount that failed early has no root.  A submount without a root holds nothing. */
+	/* A superblock of a mount that failed early has no root, and does not hold the main one. */
 	bool filled = sb->s_root;
 	struct super_block *main = READ_ONCE(dev->sb);
 
@@ -234,7 +241,7 @@ static void pvfs_kill_sb(struct super_block *sb)
 	/* Until here another mount of the device finds this superblock, and waits for its end. */
 	cmpxchg(&dev->sb, sb, NULL);
 	fuse_mount_destroy(fm);
-	/* This comes last, because the device may go with it. */
+	/* Drop the main superblock last, because the device may go with it. */
 	if (filled && main != sb)
 		deactivate_super(main);
 }
@@ -246,13 +253,13 @@ static struct pvfs_dev *pvfs_context_dev(struct fs_context *fsc)
 	return fm->fc->iq.priv;
 }
 
-/* For sget_fc(): never the superblock of a submount, whose root is not that of the device. */
+/* sget_fc() must not find the superblock of a submount, whose root is not that of the device. */
 static int pvfs_same_device(struct super_block *sb, struct fs_context *fsc)
 {
 	return READ_ONCE(pvfs_context_dev(fsc)->sb) == sb;
 }
 
-/* sget_fc() holds sb_lock since pvfs_same_device() found none. */
+/* sget_fc() has held sb_lock since pvfs_same_device() found no superblock, so there is none now. */
 static int pvfs_set_super(struct super_block *sb, struct fs_context *fsc)
 {
 	struct pvfs_dev *dev = pvfs_context_dev(fsc);
@@ -263,7 +270,7 @@ static int pvfs_set_super(struct super_block *sb, struct fs_context *fsc)
 	return err;
 }
 
-/* Make a connection to the device.  It takes over the caller's reference. */
+/* Make a connection, which takes over the caller's reference to the device. */
 static struct fuse_mount *pvfs_conn_new(struct fs_context *fsc, struct pvfs_dev *dev)
 {
 	struct fuse_conn *fc = kzalloc(sizeof(*fc), GFP_KERNEL);
@@ -327,8 +334,8 @@ static int pvfs_get_super(struct fs_context *fsc, struct fuse_mount *fm)
 }
 
 /*
- * Wait for a device that is being reset, before there is a superblock: sync(2) would wait for one
- * that is not ready.
+ * Wait for a device that is being reset, or restart one that was given up.  The mount does this
+ * before it has a superblock, because sync(2) would wait for a superblock that is not ready.
  */
 static int pvfs_await_dev(struct fs_context *fsc, struct pvfs_dev *dev)
 {
@@ -376,9 +383,9 @@ static const struct fs_context_operations pvfs_context_ops = {
 };
 
 /*
- * The core makes the superblock of the submount.  The task comes from the main superblock or from
- * one that holds it, so the main one is active.  The submount gets the operations of the main one,
- * such as umount -f.
+ * The core makes the superblock of the submount.  Then the driver has it hold the main superblock,
+ * and gives it the operations of the main one, such as umount -f.  The main one is active, because
+ * the task walks into the submount from the main one, or from one that holds it.
  */
 static int pvfs_get_tree_submount(struct fs_context *fsc)
 {

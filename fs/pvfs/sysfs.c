@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /sys/bus/virtio/devices/virtioN/pvfs/: the tag, and counters with a number for
- * each queue.
+ * /sys/bus/virtio/devices/virtioN/pvfs/: the tag and options of the mount, counters with one number
+ * for each queue, and counters of the hiprio queue.
  *
- * Reading takes no lock, because dev->lock may be held for as long as a reset takes.  While a
- * mount comes or goes, a value of the one before may be shown.
+ * A task that reads a file takes no lock, because another one may hold dev->lock for as long as a
+ * reset takes.  So while a mount comes or goes, a file may show a value of the previous mount.
  */
 #include "pvfs.h"
 

@@ -3,22 +3,29 @@
  * timeout=: if the server falls silent, the mount's requests fail, and callers do not wait
  * for ever.
  *
- * The driver cannot take back a single request, because its buffers are the device's until
- * it answers or is reset.  So all of them end together, by fail_work, and only if no reply at
- * all has come: a server that answers others still works on the one.
+ * The driver cannot take back a single request, because its buffers belong to the device until the
+ * device answers or is reset.  So fail_work ends all requests together.  It does so only if no
+ * reply at all has come, because a server that answers other requests still works on this one.
  *
- * Requests that may take long (pvfs_is_patient()) are left out, because any user can send
- * one, and a healthy server must not be given up for it.  If the server dies while only such
- * a request waits, the next of the others finds out.  A request that waits for room in a ring
- * does not show whether the server is silent: older ones fill the ring, and all of them may take
- * long.  In that case the driver sends a message on the hiprio queue, which a healthy server takes
- * at once.
+ * Requests that may take long
+ * ---------------------------
+ * The timeout ignores requests that may take long (pvfs_is_patient()), because any user can send
+ * one, and the driver must not give a healthy server up for it.  If the server dies while only
+ * such requests wait, the timeout finds out at the next request of another kind.
  *
- * A work looks every quarter of the limit, but not more often than each second.  It counts
- * intervals in which a request waited from look to look and no reply came.  It does not count time,
- * because the clock of a machine that was stopped jumps ahead, and that is one interval.  The work
- * runs from the mount on until DESTROY was answered, because umount may wait for the server as
- * well, or until it gives up the device.
+ * A request that waits for room in a ring does not show whether the server is silent, because all
+ * requests in the ring may be of the kind that takes long.  In that case the driver sends a message
+ * on the hiprio queue, which a healthy server takes at once.
+ *
+ * The work
+ * --------
+ * timeout_work runs every quarter of the limit, but not more often than each second.  It counts the
+ * intervals from one run to the next in which a request waited all the time and no reply came.  It
+ * does not count time, because the clock of a machine that was stopped jumps ahead, and such a jump
+ * is only one interval.
+ *
+ * The work runs from the mount until DESTROY has ended, because umount may wait for the server as
+ * well.  It ends earlier if it gives the device up.
  */
 #include "pvfs.h"
 
@@ -26,7 +33,7 @@
 #include <linux/rcupdate.h>
 #include <linux/workqueue.h>
 
-/* In seconds. */
+/* The time between two runs of timeout_work, in seconds. */
 static unsigned int pvfs_timeout_interval(const struct pvfs_dev *dev)
 {
 	return max(dev->timeout / 4, 1U);
@@ -37,14 +44,14 @@ static void pvfs_timeout_later(struct pvfs_dev *dev)
 	queue_delayed_work(pvfs_fail_wq, &dev->timeout_work, pvfs_timeout_interval(dev) * HZ);
 }
 
-/* Whether a request that may not take long waits for room in a ring. */
+/* Whether a request that should not take long waits for room in a ring. */
 static bool pvfs_waits_for_room(struct pvfs_dev *dev)
 {
 	struct fuse_conn *fc;
 	struct fuse_req *req;
 	bool waits = false;
 
-	/* The connection is freed after an RCU grace period. */
+	/* RCU keeps the connection, because the core frees it only after a grace period. */
 	rcu_read_lock();
 	fc = READ_ONCE(dev->fc);
 	if (fc) {
@@ -60,7 +67,7 @@ static bool pvfs_waits_for_room(struct pvfs_dev *dev)
 	return waits;
 }
 
-/* Look, and return whether the server was silent since the last look while a request waited. */
+/* Whether the server has been silent since the last call, while a request waited all the time. */
 static bool pvfs_is_silent(struct pvfs_dev *dev)
 {
 	u64 before = dev->replies;
@@ -73,10 +80,13 @@ static bool pvfs_is_silent(struct pvfs_dev *dev)
 		dev->waited |= pvfs_queue_waits(&dev->queues[i], &dev->replies);
 	if (!dev->waited && pvfs_waits_for_room(dev)) {
 		dev->waited = pvfs_hiprio_ask(dev);
-		/* Only here, because a server that takes FORGETs may still answer no request. */
+		/*
+		 * Messages count only in this case, because a server may take FORGETs but answer no
+		 * request.
+		 */
 		dev->replies += pvfs_hiprio_taken(dev);
 	}
-	/* Without a reply, it is the same request, or the same message, that waits. */
+	/* If no reply came, a request (or a message) that waited at the last call still waits. */
 	return waited && dev->waited && dev->replies == before;
 }
 
@@ -97,7 +107,7 @@ static void pvfs_timeout_work(struct work_struct *work)
 }
 
 /**
- * pvfs_timeout_init - at probe
+ * pvfs_timeout_init - set up timeout_work, at probe
  * @dev: the device
  */
 void pvfs_timeout_init(struct pvfs_dev *dev)
@@ -107,7 +117,7 @@ void pvfs_timeout_init(struct pvfs_dev *dev)
 
 /**
  * pvfs_timeout_start - begin to watch the server of a mount
- * @dev: its device; dev->lock is held
+ * @dev: the device; dev->lock is held
  * @seconds: how long the server may be silent; 0: for ever
  */
 void pvfs_timeout_start(struct pvfs_dev *dev, unsigned int seconds)
@@ -127,6 +137,6 @@ void pvfs_timeout_start(struct pvfs_dev *dev, unsigned int seconds)
 void pvfs_timeout_stop(struct pvfs_dev *dev)
 {
 	cancel_delayed_work_sync(&dev->timeout_work);
-	/* The reset must not hit the next mount. */
+	/* Wait for the reset, which must not hit the next mount. */
 	flush_work(&dev->fail_work);
 }

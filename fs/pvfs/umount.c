@@ -1,30 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * umount -f: a server that does not answer does not keep the mount.
+ * umount -f: it ends a mount even if the server does not answer.
  *
  * The rule
  * --------
- * Before anything is unmounted, the driver sends a small request, the ping.  The server is silent
- * if it answers nothing at all for PVFS_FORCE_SECONDS.  Any answer counts, because the ping may
- * wait behind queued writes.  After PVFS_FORCE_TIMES as long the server has to have answered it.
+ * Before the kernel unmounts anything, the driver sends a small request, the ping.  It takes the
+ * server to be silent in two cases:
  *
- * If it answers, this is a plain umount: what is in the page cache is written back, and a
- * mount whose files are open is busy.  So umount -f loses nothing at a server that works.
+ * - The server answers nothing at all for PVFS_FORCE_SECONDS.  An answer to any request counts,
+ *   because the ping may have to wait behind queued writes.
+ * - The server has not answered the ping after PVFS_FORCE_TIMES times PVFS_FORCE_SECONDS.
  *
- * If it does not, the device is given up, as by timeout=: requests in flight end with -EIO, all
- * later ones with -ENOTCONN, and what was not written back is lost.  Nothing on the way of umount
- * waits for the server after that.  If files are open, it is busy all the same, but the calls
- * that waited have ended, so their tasks can go, and the next umount finds the mount free.
+ * If the server answers the ping, umount -f is a plain umount.  The kernel writes the page cache
+ * back, and the umount fails with -EBUSY if files are open.  So umount -f loses no data if the
+ * server works.
  *
- * A fatal signal ends the wait for the answer: then the device is given up at once.  The umount
- * itself goes on, and would wait for the server again, at its exit, where no signal ends it.
+ * If the server is silent, the driver gives the device up, as with timeout=.  Requests in flight
+ * end with -EIO, and all later ones with -ENOTCONN.  Data that were not written back are lost.
+ * After that, umount never waits for the server.  If files are open, it fails with -EBUSY all the
+ * same.  But the calls that waited for the server have ended, so their tasks can go, and then the
+ * next umount succeeds.
  *
- * The next mount starts the device anew, see pvfs_dev_revive().  It does not ask whether there is
- * a server: if that is still silent, the first access waits, and umount -f ends that as well.
+ * If umount is killed while it waits for the answer, the driver gives the device up at once.  It
+ * has to, because umount itself goes on.  It would wait for the server again when its task exits,
+ * and no signal ends that wait.
  *
- * The core's own way, fuse_abort_conn() alone, would not do: requests that the device has would
- * stay in the ring, because only a reset gets their memory back, and the core gives up servers
- * that work, too.
+ * The next mount starts the device anew, see pvfs_dev_revive().  It does not check that the server
+ * answers.  If the server is still silent, the first access waits, and umount -f ends that wait,
+ * too.
+ *
+ * The core's own umount -f, fuse_abort_conn() alone, is not enough.  Requests that the device has
+ * would stay in the ring, because only a reset gets their memory back.  The core would also
+ * give up servers that work.
  */
 #include "pvfs.h"
 
@@ -34,7 +41,7 @@
 #define PVFS_FORCE_SECONDS	10
 #define PVFS_FORCE_TIMES	30
 
-/* The request holds a reference until its end, and umount -f one while it waits. */
+/* The request holds a reference until its end, and umount -f holds one while it waits. */
 struct pvfs_ping {
 	struct fuse_args args;
 	struct fuse_statfs_out out;
@@ -56,8 +63,9 @@ static void pvfs_ping_end(struct fuse_mount *fm, struct fuse_args *args, int err
 }
 
 /*
- * Send the ping in the background, so that umount does not wait here for the answer to INIT or room
- * in the ring.  Returns NULL if the device has been given up already, or there is no memory.
+ * Send the ping in the background, so that umount does not wait here for the answer to INIT, or for
+ * room in the ring.  Returns NULL if the driver has given the device up already, or if there is no
+ * memory.
  */
 static struct pvfs_ping *pvfs_ping_send(struct fuse_mount *fm)
 {
@@ -98,8 +106,8 @@ static bool pvfs_ping_is_answered(struct pvfs_dev *dev, struct pvfs_ping *ping)
 }
 
 /**
- * pvfs_umount_begin - umount -f begins, by the rule of this file
- * @sb: of a mount of the device, or of one of its submounts
+ * pvfs_umount_begin - begin umount -f, by the rule at the top of this file
+ * @sb: the main superblock of the device, or that of a submount
  */
 void pvfs_umount_begin(struct super_block *sb)
 {
@@ -113,8 +121,9 @@ void pvfs_umount_begin(struct super_block *sb)
 		pr_err("pvfs: %s does not answer, and is given up (umount -f)\n", dev->tag);
 		queue_work(pvfs_fail_wq, &dev->fail_work);
 		/*
-		 * fail_work ends every request, the ping as well, unless the reset never ends.  At
-		 * its end the core drops the requests that it has not sent.
+		 * fail_work ends every request, the ping as well, unless the reset never ends.
+		 * When the ping has ended, wait for the end of fail_work, because there the core
+		 * ends the requests that it has not sent.
 		 */
 		if (!wait_for_completion_killable(&ping->answered))
 			flush_work(&dev->fail_work);
