@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Names of disks (vdaa), in a header of their own to be tested without a disk. */
+/* Names of disks (vdaa).  They have a header of their own, so that KUnit tests need no disk. */
 #ifndef _PVBLK_NAME_H
 #define _PVBLK_NAME_H
 
@@ -19,7 +19,10 @@ static inline int pvblk_disk_name(unsigned int index, char *buf, size_t size)
 	char tail[8];
 	int n = 0, len = 0;
 
-	/* Bijective base 26, last letter first: there is no digit for zero. */
+	/*
+	 * The name is a number in bijective base 26, which has no digit for zero.  The loop finds
+	 * its last letter first.
+	 */
 	for (index++; index; index = (index - 1) / 26)
 		tail[n++] = 'a' + (index - 1) % 26;
 

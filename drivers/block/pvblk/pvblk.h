@@ -2,27 +2,26 @@
 /*
  * virtio_pvblk: a driver for virtio-blk devices that polls for completions.
  *
- * virtio_poll's threads poll the rings (virtio_poll.h).  Queues for io_uring's IOPOLL are
- * outside that, because the task that waits polls them.
+ * virtio_poll's threads poll the rings (virtio_poll.h), except those of queues for io_uring's
+ * IOPOLL.  The task that waits for a request polls these.
  *
  * Locking
  * -------
- * vq->q.lock: the ring and everything of its queue.  Taken with bottom halves
- *   off and never from hard interrupts, so the driver itself never runs with
- *   interrupts off; for a guest that matters, because an interrupt that comes
- *   in meanwhile (a tick) costs the host another exit to find the moment when
- *   it can be delivered.  Two queues share no lock.
- * dev->vdev_mutex: dev->vdev against removal, for openers that outlive it.
- * dev->cache_mutex: changes of the cache mode, one after the other; see cache.c.  Its holder
- *   may wait for requests.
- * dev->mode_mutex: what the device is told of its mode, and dev->cached.  Its holder waits for
- *   no request, because a restart, which requests wait for, takes it.  Inside cache_mutex, and
- *   outside the queue's limits lock.
- * dev->poll: no lock; read afresh for each wait and each poll.
- * dev->suspended: no lock; the tasks that could bind or unbind are frozen while the
- *   device is frozen and restored.
- * dev->removing, dev->dead: no lock, they go from false to true once.  If a request misses that,
- *   its timeout handler looks again.
+ * vq->q.lock protects the ring and all of its queue.  Two queues share no lock.  The driver takes
+ *   it with bottom halves off, and never in hard interrupts, so the driver itself never runs with
+ *   interrupts off.  If a guest has interrupts off when one comes in (a tick), the host needs
+ *   another exit to find the moment at which it can deliver that interrupt.
+ * dev->vdev_mutex protects dev->vdev against removal, because a task may still have the disk open.
+ * dev->cache_mutex lets one task at a time change the cache mode, see cache.c.  Its holder may wait
+ *   for requests.
+ * dev->mode_mutex protects the mode that the driver tells the device, and dev->cached.  Its holder
+ *   must not wait for requests.  A restart takes this mutex, and requests wait for the restart.
+ * Order: dev->cache_mutex, dev->mode_mutex, the queue's limits lock.
+ * dev->poll needs no lock.  Pollers read it afresh for each wait and each poll.
+ * dev->suspended needs no lock.  While the device is suspended and restored, the tasks that could
+ *   bind or unbind it are frozen.
+ * dev->removing and dev->dead need no lock, because they go from false to true only once.  If the
+ *   submitter of a request misses that, the timeout handler of the request looks again.
  */
 #ifndef _PVBLK_H
 #define _PVBLK_H
@@ -38,29 +37,29 @@
 #include <linux/virtio_poll.h>
 #include <linux/workqueue.h>
 
-/* Segments whose scatterlist is part of the request: up to 64 KiB of pages. */
+/* So many segments fit into the scatterlist that is part of a request: up to 64 KiB of pages. */
 #define PVBLK_INLINE_SG		16
 #define PVBLK_PART_BITS		4
 #define PVBLK_VQ_NAME_LEN	16
 
-/* Written under vq->q.lock; the counters of polling are virtio_poll's. */
+/* The driver writes these under vq->q.lock.  virtio_poll has the counters of polling. */
 struct pvblk_stats {
 	u64 submitted;
 	u64 completed;
 	u64 kicks_sent;
-	u64 kicks_saved;	/* the device said it needs none */
+	u64 kicks_saved;	/* kicks that the device had said it does not need */
 	u64 timeouts;
-	u64 restarted;		/* sent again to a device that had stopped */
+	u64 restarted;		/* requests sent again to a device that had stopped */
 };
 
 struct pvblk_vq {
-	struct virtio_poll_queue q;	/* no ring while suspended, or not restored */
+	struct virtio_poll_queue q;	/* without a ring while suspended, or if not restored */
 	struct pvblk_dev *dev;
 	struct blk_mq_hw_ctx *hctx;
 	unsigned int index;
-	bool iopoll;			/* no callback, no poller */
-	bool stopped;			/* the ring was full; hctx is stopped */
-	unsigned long answered;		/* jiffies, of the last completions */
+	bool iopoll;			/* for IOPOLL: has no callback and no poller */
+	bool stopped;			/* the driver stopped @hctx, because the ring was full */
+	unsigned long answered;		/* jiffies when the last completions were found */
 	struct work_struct reap;
 	struct pvblk_stats stats;
 	char name[PVBLK_VQ_NAME_LEN];
@@ -68,8 +67,8 @@ struct pvblk_vq {
 
 struct pvblk_dev {
 	struct mutex vdev_mutex;	/* see the top of this file */
-	struct mutex cache_mutex;
-	struct mutex mode_mutex;	/* these two likewise */
+	struct mutex cache_mutex;	/* see the top of this file */
+	struct mutex mode_mutex;	/* see the top of this file */
 	struct virtio_device *vdev;	/* NULL once removed */
 	struct gendisk *disk;
 	struct blk_mq_tag_set tag_set;
@@ -77,11 +76,11 @@ struct pvblk_dev {
 
 	struct virtio_poll_settings poll;
 	bool removing;
-	bool suspended;			/* quiesced, and without rings */
-	bool cached;			/* the cache mode that a reset device is to have */
+	bool suspended;			/* its disk is quiesced, and it has no rings */
+	bool cached;			/* whether the device is to cache after a reset */
 	bool dead;			/* every request fails from now on */
 
-	unsigned int ring_size;		/* what tags and limits were made for */
+	unsigned int ring_size;		/* the size for which tags and limits were made */
 	unsigned int nr_vqs;
 	unsigned int nr_queues[HCTX_MAX_TYPES];
 	struct pvblk_vq *vqs;
@@ -89,7 +88,7 @@ struct pvblk_dev {
 	struct work_struct config_work;
 	struct work_struct fail_work;
 	struct work_struct restart_work;	/* see restart.c */
-	struct notifier_block shutdown_nb;	/* likewise */
+	struct notifier_block shutdown_nb;	/* see restart.c */
 };
 
 /* The driver's part of a request.  The block layer allocates it with the request. */
@@ -100,17 +99,18 @@ struct pvblk_req {
 	u8 status;			/* written by the device */
 	struct scatterlist sg[PVBLK_INLINE_SG];
 	/*
-	 * Written while the device has the request, so not on the line of its status: where
-	 * DMA is not coherent, writing the line back would overwrite that.
+	 * The driver writes these two while the device has the request.  So they must not share a
+	 * cache line with the status.  If DMA is not coherent, the CPU could write the line back
+	 * and so overwrite the status.
 	 */
-	bool swallowed;			/* completion swallowed by fault injection */
-	u8 removal_waits;		/* timeouts of the request during removal */
+	bool swallowed;			/* fault injection swallowed the completion */
+	u8 removal_waits;		/* how often the request was late during removal */
 };
 
 /* Requests that pvblk_collect() took from a ring; pvblk_finish() completes them. */
 struct pvblk_done {
 	struct rq_list list;
-	struct io_comp_batch *batch;	/* where to complete them, or NULL: one by one */
+	struct io_comp_batch *batch;	/* the batch to complete them in; NULL: one by one */
 	struct io_comp_batch own;
 };
 
@@ -132,7 +132,7 @@ unsigned int pvblk_ring_size(struct pvblk_dev *dev);
 int pvblk_bring_up(struct pvblk_dev *dev);
 bool pvblk_take_down(struct pvblk_dev *dev);
 
-/* claim.c: which devices are ours */
+/* claim.c: which devices the driver takes */
 extern struct virtio_device_id pvblk_id_table[];
 int pvblk_claim_init(void);
 void pvblk_claim_exit(void);
@@ -177,12 +177,12 @@ void pvblk_fail_work(struct work_struct *work);
 
 /* restart.c: a device that has stopped */
 
-/* The core breaks the rings of a device that goes, or that it shuts down. */
+/* virtio's core marks the rings of a device as broken if it goes, or if the system shuts down. */
 static inline bool pvblk_device_broken(struct pvblk_dev *dev)
 {
 	struct virtqueue *vq = dev->vqs[0].q.vq;
 
-	/* NULL: it was not restored after a suspend. */
+	/* The ring is NULL if the device was not restored after a suspend. */
 	return vq && virtqueue_is_broken(vq);
 }
 
