@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The data path: requests into the ring, and completions out of it.  Submission takes the queue's
- * lock, adds the request, makes sure that a poller or an interrupt will find its completion
- * (pvblk_watch()), drops the lock, and kicks if the device asked for it.  Completions are collected
- * under the lock and completed without it.
+ * The data path: it puts requests into the ring and takes completions out of it.
+ *
+ * A task that submits takes the queue's lock, adds the request, and makes sure that a poller or an
+ * interrupt will find its completion (pvblk_watch()).  Then it drops the lock, and kicks the device
+ * if the device asked for it.
+ *
+ * A task or softirq that finds finished requests takes them from the ring under the lock, and
+ * completes them without it.
  */
 #include "pvblk.h"
 
@@ -40,7 +44,7 @@ static int pvblk_add_request(struct pvblk_vq *vq, struct request *req)
 	return 0;
 }
 
-/* Whether to kick, once the caller has dropped the lock. */
+/* Whether the caller is to kick the device after it has dropped the lock. */
 static bool pvblk_kick_prepare(struct pvblk_vq *vq)
 {
 	bool kick = virtqueue_kick_prepare(vq->q.vq);
@@ -55,9 +59,9 @@ static bool pvblk_kick_prepare(struct pvblk_vq *vq)
 }
 
 /*
- * Kick the device and wake the thread, without the lock.  The device comes first because
- * it takes longer.  The caller has kept bottom halves off since it took the lock: until
- * the thread is woken nothing polls the queue, so no softirq may run in between.
+ * Kick the device and wake the thread, without the lock.  The device comes first, because it takes
+ * longer.  The caller has kept bottom halves off since it took the lock.  Nothing polls the queue
+ * until the thread is woken, so no softirq may delay that.
  */
 static void pvblk_queue_tell(struct pvblk_vq *vq, bool kick, struct task_struct *wake)
 {
@@ -67,12 +71,12 @@ static void pvblk_queue_tell(struct pvblk_vq *vq, bool kick, struct task_struct 
 		wake_up_process(wake);
 }
 
-/* The ring did not take a request.  Returns the status that the block layer gets. */
+/* The ring did not take a request.  Returns the status for the block layer. */
 static blk_status_t pvblk_add_failed(struct pvblk_vq *vq, int err)
 {
 	/*
-	 * A completion restarts only a queue with requests in flight.  In all other cases the block
-	 * layer tries again after a while.
+	 * A completion restarts a stopped queue, so stop it only if requests are in flight.  In
+	 * other cases the block layer tries again after a while.
 	 */
 	if (err == -ENOSPC && vq->q.inflight) {
 		vq->stopped = true;
@@ -119,10 +123,10 @@ static blk_status_t pvblk_queue_rq(struct blk_mq_hw_ctx *hctx,
 }
 
 /*
- * The block layer calls it for quiesced queues, too, because a plug counts requests that the driver
- * has refused as queued.  A quiesced queue may have no ring.  One with requests in flight has, and
- * keeps it until this function returns (pvblk_release_rings()).  If all requests have come back,
- * there is nothing to kick for.
+ * The block layer calls this for quiesced queues, too, because a plug counts requests that the
+ * driver has refused as queued.  A quiesced queue may have no ring.  But a queue with requests in
+ * flight has one, and keeps it until this function returns (pvblk_release_rings()).  If no request
+ * is in flight, the device needs no kick.
  */
 static void pvblk_commit_rqs(struct blk_mq_hw_ctx *hctx)
 {
@@ -137,7 +141,7 @@ static void pvblk_commit_rqs(struct blk_mq_hw_ctx *hctx)
 		virtqueue_notify(vq->q.vq);
 }
 
-/* A plug's worth of requests for one queue: one lock, at most one kick. */
+/* Submit a plug's requests for one queue.  This takes the lock once, and kicks at most once. */
 static void pvblk_submit_list(struct pvblk_vq *vq, struct rq_list *list)
 {
 	struct task_struct *wake = NULL;
@@ -145,7 +149,7 @@ static void pvblk_submit_list(struct pvblk_vq *vq, struct rq_list *list)
 	struct request *req;
 	bool kick;
 
-	/* pvblk_prep() has refused all of them.  A dead device may not even have a ring. */
+	/* If pvblk_prep() has refused all of them, the device may be dead and have no ring. */
 	if (rq_list_empty(list))
 		return;
 	local_bh_disable();
@@ -189,7 +193,10 @@ static void pvblk_queue_rqs(struct rq_list *rqlist)
 	*rqlist = rest;
 }
 
-/* The loop ends with the requests in flight, because a queue without any may have no ring. */
+/*
+ * Take finished requests from the ring, and list them.  The loop does not look at the ring when no
+ * request is in flight, because the queue may then have no ring.
+ */
 static unsigned int pvblk_queue_collect(struct pvblk_vq *vq, struct rq_list *done)
 {
 	unsigned int len, n = 0;
@@ -210,13 +217,17 @@ static unsigned int pvblk_queue_collect(struct pvblk_vq *vq, struct rq_list *don
 }
 
 /*
- * Start a queue whose ring was full.  Returns IOB, or NULL if a request waits, or may wait.
+ * Start a queue that the driver stopped because its ring was full.  Returns the batch to complete
+ * requests in: IOB, or NULL (one by one) if a request waits for room, or may wait.
  *
- * The request that found the ring full may not be on the dispatch list yet.  Then starting the
- * queue finds nothing to run.  The block layer covers that by BLK_MQ_S_SCHED_RESTART.  It reads
- * that bit when it frees a single request, but not when it frees a batch.  So the driver completes
- * requests one by one when it starts the queue, and as long as the bit is set: the dispatcher that
- * set the bit may be late, because another one took the requests that the first start found.
+ * The request that found the ring full may not be on the dispatch list yet.  Then the start of the
+ * queue finds nothing to run.  The block layer covers that case by BLK_MQ_S_SCHED_RESTART: if the
+ * bit is set, it runs the queue when it frees a request.  But it reads the bit only if it frees a
+ * single request, and not if it frees a batch.  So the driver completes requests one by one when it
+ * starts the queue.
+ *
+ * It goes on to do so as long as the bit is set.  The dispatcher that set the bit may be late, and
+ * another dispatcher may have taken the requests that the first start found.
  */
 static struct io_comp_batch *pvblk_queue_restart(struct pvblk_vq *vq, struct io_comp_batch *iob)
 {
@@ -227,7 +238,7 @@ static struct io_comp_batch *pvblk_queue_restart(struct pvblk_vq *vq, struct io_
 	return NULL;
 }
 
-/* The device will answer nothing any more: its ring is broken, or it is gone. */
+/* The device answers nothing any more, so let fail_work fail all requests. */
 static void pvblk_fail_all(struct pvblk_dev *dev)
 {
 	if (!READ_ONCE(dev->dead))
@@ -236,7 +247,7 @@ static void pvblk_fail_all(struct pvblk_dev *dev)
 
 /*
  * Take finished requests from a ring, under its lock, for pvblk_finish().  POLLED: the caller is a
- * poller, and not a work that an interrupt queued.  Returns how many.
+ * poller, and not a work that an interrupt queued.  Returns how many requests there were.
  */
 static unsigned int pvblk_collect(struct pvblk_vq *vq, struct pvblk_done *done, bool polled)
 {
@@ -250,15 +261,15 @@ static unsigned int pvblk_collect(struct pvblk_vq *vq, struct pvblk_done *done, 
 			virtio_poll_answered(&vq->q, polled);
 		done->batch = pvblk_queue_restart(vq, done->batch);
 	}
-	/* Also after good answers, because a broken ring raises no interrupt to report it. */
+	/* Check this after good answers, too, because no interrupt reports a broken ring. */
 	if (unlikely(vq->q.inflight && virtqueue_is_broken(vq->q.vq)))
 		pvblk_fail_all(vq->dev);
 	return n;
 }
 
 /*
- * Complete what pvblk_collect() found, without the queue's lock.  If it found nothing, the
- * queue may be gone.
+ * Complete what pvblk_collect() found, without the queue's lock.  If it found nothing, the queue
+ * may be gone.
  */
 static void pvblk_finish(struct pvblk_done *done)
 {
@@ -292,9 +303,9 @@ const struct virtio_poll_ops pvblk_poll_ops = {
 };
 
 /*
- * The interrupt.  It leaves the ring alone (see Locking in pvblk.h): with
- * EVENT_IDX the device will not interrupt again before the ring has been read,
- * without it another interrupt finds the work queued already.
+ * The interrupt handler.  It leaves the ring to the work, because it must not take the queue's lock
+ * (see Locking in pvblk.h).  With EVENT_IDX the device does not interrupt again before the work has
+ * read the ring.  Without it, another interrupt finds the work queued already.
  */
 void pvblk_vq_callback(struct virtqueue *virtqueue)
 {
@@ -306,7 +317,7 @@ void pvblk_vq_callback(struct virtqueue *virtqueue)
 	queue_work(system_bh_highpri_wq, &vq->reap);
 }
 
-/* A softirq runs this after an interrupt, or when enabling callbacks has lost the race. */
+/* A softirq runs this after an interrupt, or if the device answered before callbacks were on. */
 void pvblk_reap_work(struct work_struct *work)
 {
 	struct pvblk_vq *vq = container_of(work, struct pvblk_vq, reap);
@@ -316,7 +327,7 @@ void pvblk_reap_work(struct work_struct *work)
 	spin_lock_bh(&vq->q.lock);
 	virtio_poll_interrupted(&vq->q);
 	pvblk_collect(vq, &done, false);
-	/* This may queue the work again, if the device answers while callbacks are turned on. */
+	/* This queues the work again if the device answers before callbacks are on. */
 	if (vq->q.inflight)
 		wake = pvblk_watch(vq);
 	spin_unlock_bh(&vq->q.lock);
@@ -328,12 +339,12 @@ void pvblk_reap_work(struct work_struct *work)
 
 /**
  * pvblk_iopoll - poll a queue for IOPOLL
- * @hctx: the queue's
+ * @hctx: the hardware context of the queue
  * @iob: a batch that the caller completes, or NULL
  *
- * The task that waits for a REQ_POLLED request calls this.
+ * The block layer calls this in the task that waits for a REQ_POLLED request.
  *
- * Return: how many requests have come in.
+ * Return: how many requests the device has finished.
  */
 int pvblk_iopoll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *iob)
 {
@@ -353,8 +364,8 @@ int pvblk_iopoll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *iob)
 }
 
 /*
- * Collect a late request, because an interrupt or a poller may have missed it.  Returns
- * whether it was fault injection that swallowed its completion.
+ * Look for the completion of a late request, because an interrupt or a poller may have missed it.
+ * Returns true if the ring had it before, but fault injection swallowed it.
  */
 static bool pvblk_collect_late(struct pvblk_vq *vq, struct pvblk_req *r)
 {
@@ -380,12 +391,12 @@ static void pvblk_count_timeout(struct pvblk_vq *vq)
 	spin_unlock_bh(&vq->q.lock);
 }
 
-/* A removal waits for a late request so many times io_timeout: at 30 s, ten minutes. */
+/* A removal waits for a late request this many times io_timeout: ten minutes if that is 30 s. */
 #define PVBLK_REMOVAL_WAITS	20
 
 /*
- * Whether the device has answered nothing for as long as a request may take.  A late request does
- * not tell, because it may be one of many.
+ * Whether the device has answered nothing for as long as a request may take.  A single late request
+ * does not show that, because the device may have answered others meanwhile.
  */
 static bool pvblk_is_silent(struct pvblk_dev *dev)
 {
@@ -397,21 +408,29 @@ static bool pvblk_is_silent(struct pvblk_dev *dev)
 	return true;
 }
 
-/* A request that is lost, while others are answered, is not to hold up removal for ever. */
+/*
+ * Whether removal is to stop waiting for a late request.  There is a limit even if the device
+ * answers other requests, because it may have lost this one.
+ */
 static bool pvblk_is_given_up(struct pvblk_dev *dev, struct pvblk_req *r)
 {
 	return pvblk_is_silent(dev) || ++r->removal_waits > PVBLK_REMOVAL_WAITS;
 }
 
 /*
- * A request is late.  virtio-blk cannot abort one, and the device owns the buffers until it
- * answers or is reset.  So the driver polls, kicks again because a kick may have been lost, and
- * waits on, as virtio_blk does.  It resets the device in these cases only:
- * - The ring is broken.  Pollers and interrupts see that earlier, in pvblk_collect(); this
- *   catches a ring that nothing looks at.
- * - The device is being removed and is silent, because removal would hang.
- * - The device has stopped: it is started anew, see restart.c.
- * A slow device is left alone, because its removal writes out what is cached.
+ * A request is late.  The driver cannot abort a virtio-blk request, because the device owns the
+ * buffers until it answers or is reset.  So the driver polls the ring, kicks the device again
+ * because a kick may have been lost, and goes on waiting, as virtio_blk does.
+ *
+ * It resets the device in these cases only:
+ *
+ * - The ring is broken.  Pollers and interrupts find that earlier, in pvblk_collect().  This
+ *   handler finds a broken ring that neither of them reads.
+ * - The device is being removed, and is silent or has lost the request.  Otherwise removal would
+ *   hang.
+ * - The device has stopped.  Then the driver restarts it, see restart.c.
+ *
+ * Removal waits for a device that is only slow, because removal writes out cached data.
  */
 static enum blk_eh_timer_return pvblk_timeout(struct request *req)
 {
@@ -423,7 +442,7 @@ static enum blk_eh_timer_return pvblk_timeout(struct request *req)
 		pvblk_complete(req);
 		return BLK_EH_DONE;
 	}
-	/* Our caller holds a reference, so this is still the same request. */
+	/* The block layer holds a reference, so this is still the same request. */
 	if (blk_mq_rq_state(req) != MQ_RQ_IN_FLIGHT)
 		return BLK_EH_DONE;
 	pvblk_count_timeout(vq);
@@ -445,11 +464,12 @@ static enum blk_eh_timer_return pvblk_timeout(struct request *req)
 
 /**
  * pvblk_take_back - empty the ring of a device that was reset
- * @vq: the queue; no request can come
+ * @vq: the queue, which gets no new requests
  * @left: takes the requests that the device left unanswered
- * @counter: the statistic of the queue that counts these
+ * @counter: the counter of the queue that the function adds these to
  *
- * Requests that the device answered before the reset end as it says, unless the ring is broken.
+ * If the ring is not broken, requests that the device answered before the reset end with its
+ * answer.
  */
 void pvblk_take_back(struct pvblk_vq *vq, struct rq_list *left, u64 *counter)
 {
@@ -464,7 +484,7 @@ void pvblk_take_back(struct pvblk_vq *vq, struct rq_list *left, u64 *counter)
 		vq->q.inflight--;
 		++*counter;
 	}
-	/* The policy is not to learn how long this took. */
+	/* The policy must not learn how long this took, because the device had failed. */
 	vq->q.wait_start = 0;
 	pvblk_queue_restart(vq, NULL);
 	spin_unlock(&vq->q.lock);
@@ -478,7 +498,7 @@ static void pvblk_fail_queue(struct pvblk_vq *vq)
 	struct request *req;
 
 	pvblk_take_back(vq, &left, &vq->stats.completed);
-	/* The device may have written a status without giving the request back. */
+	/* Set the status, because the device may have written one without returning the request. */
 	rq_list_for_each(&left, req) {
 		struct pvblk_req *r = blk_mq_rq_to_pdu(req);
 
@@ -490,8 +510,8 @@ static void pvblk_fail_queue(struct pvblk_vq *vq)
 }
 
 /*
- * The device will not answer: take everything back from it.  After the reset it owns no buffer
- * any more.  It stays reset; a new probe brings it up again.
+ * The device does not answer any more, so take all requests back from it and fail them.  After the
+ * reset it owns no buffers.  It stays reset until a new probe brings it up again.
  */
 void pvblk_fail_work(struct work_struct *work)
 {
@@ -521,7 +541,7 @@ static void pvblk_map_queues(struct blk_mq_tag_set *set)
 		first += map->nr_queues;
 		if (!map->nr_queues)
 			continue;
-		/* Polled queues have no interrupt whose affinity counts. */
+		/* Polled queues have no interrupt, so there is no affinity to follow. */
 		if (i == HCTX_TYPE_POLL)
 			blk_mq_map_queues(map);
 		else
