@@ -2,13 +2,13 @@
 /*
  * The device's write cache, and whether the block layer flushes it.
  *
- * As long as a write that was reported done may be in the cache, flushes have to reach the device.
- * So the driver turns BLK_FEAT_WRITE_CACHE on before it tells the device to cache.  It turns the
- * feature off only after it has told the device not to, and has flushed it.  The device promises
- * nothing about requests that it had when it was told (virtio 1.2, 5.2.6.2), so the driver waits
- * for these first.
+ * As long as a write that the device reported as done may be in its cache, flushes have to reach
+ * the device.  So the driver turns BLK_FEAT_WRITE_CACHE on before it tells the device to cache.  It
+ * turns the feature off only after it has told the device not to cache, and has flushed it.  The
+ * device promises nothing about requests that it had when it was told (virtio 1.2, 5.2.6.2).  So
+ * the driver waits for these requests before it flushes.
  *
- * Changes come one after the other: dev->cache_mutex.
+ * dev->cache_mutex lets one task at a time change the mode.
  */
 #include "pvblk.h"
 
@@ -22,7 +22,7 @@ bool pvblk_cache_mode(struct virtio_device *vdev)
 {
 	u8 wce;
 
-	/* Without the field, a device that knows flush has something to flush. */
+	/* If the device does not say whether it caches, it does if it knows flush. */
 	if (virtio_cread_feature(vdev, VIRTIO_BLK_F_CONFIG_WCE,
 				 struct virtio_blk_config, wce, &wce))
 		return virtio_has_feature(vdev, VIRTIO_BLK_F_FLUSH);
@@ -40,7 +40,7 @@ static bool pvblk_flushes(struct pvblk_dev *dev)
 	return dev->disk->queue->limits.features & BLK_FEAT_WRITE_CACHE;
 }
 
-/* FREEZE: wait for the requests in flight, and change the limits while there is none. */
+/* FREEZE: wait for the requests in flight, and change the limits while none is in flight. */
 static int pvblk_set_flushes(struct pvblk_dev *dev, bool on, bool freeze)
 {
 	struct request_queue *q = dev->disk->queue;
@@ -57,7 +57,10 @@ static int pvblk_set_flushes(struct pvblk_dev *dev, bool on, bool freeze)
 	return queue_limits_commit_update(q, &lim);
 }
 
-/* Leave flushes on if the device caches again, because it may have been restarted meanwhile. */
+/*
+ * Turn flushes off, unless the device caches again.  It may, because a restart may have set its mode
+ * meanwhile.
+ */
 static int pvblk_turn_flushes_off(struct pvblk_dev *dev)
 {
 	struct request_queue *q = dev->disk->queue;
@@ -73,14 +76,17 @@ static int pvblk_turn_flushes_off(struct pvblk_dev *dev)
 	return err;
 }
 
-/* The device has stopped to cache: flush it, and turn flushes off. */
+/* The device does not cache any more, so flush it and turn flushes off. */
 static int pvblk_stop_flushing(struct pvblk_dev *dev)
 {
 	struct request_queue *q = dev->disk->queue;
 	int err;
 
 	lockdep_assert_held(&dev->cache_mutex);
-	/* The block layer sends no flush while root has turned them off (queue/write_cache). */
+	/*
+	 * While root has turned flushes off (queue/write_cache), the block layer sends none, so the
+	 * driver cannot flush the device, and the feature stays on.
+	 */
 	if (!pvblk_flushes(dev) || !bdev_write_cache(dev->disk->part0))
 		return 0;
 	blk_mq_freeze_queue(q);
@@ -106,7 +112,7 @@ static bool pvblk_change_mode(struct pvblk_dev *dev, bool writeback)
  *
  * The device may keep its mode, so the driver reads it back.
  *
- * Return: 0, or -errno; in that case the block layer goes on to flush.
+ * Return: 0, or -errno.  After an error the block layer goes on flushing.
  */
 int pvblk_cache_set(struct pvblk_dev *dev, bool writeback)
 {
@@ -125,10 +131,10 @@ int pvblk_cache_set(struct pvblk_dev *dev, bool writeback)
  * pvblk_cache_restore - give a device its mode from before a reset
  * @dev: the device; its queue is quiesced, and nothing is in flight
  *
- * The device's own word does not count, because it may have stopped before, and have forgotten its
- * mode.
+ * The driver does not ask the device for that mode, because the device may have stopped before the
+ * reset, and have forgotten its mode.
  *
- * A device that caches although it was told not to is flushed from now on.
+ * If the device caches although it was told not to, the driver turns flushes on.
  */
 void pvblk_cache_restore(struct pvblk_dev *dev)
 {
@@ -137,18 +143,19 @@ void pvblk_cache_restore(struct pvblk_dev *dev)
 	mutex_lock(&dev->cache_mutex);
 	if (virtio_has_feature(dev->vdev, VIRTIO_BLK_F_CONFIG_WCE))
 		cached = pvblk_change_mode(dev, cached);
-	/* Without a freeze, which would wait for what is quiesced. */
+	/* Do not freeze the queue: a freeze would wait for requests that cannot run. */
 	if (cached && !pvblk_flushes(dev) && pvblk_set_flushes(dev, true, false))
 		dev_err(&dev->vdev->dev, "the device caches writes, but the disk cannot be flushed: synced data may be lost\n");
 	mutex_unlock(&dev->cache_mutex);
 }
 
 /**
- * pvblk_cache_restart - set a mode in which requests may be sent again
+ * pvblk_cache_restart - set a mode in which the driver may send requests again
  * @dev: the device, reset; its queue is quiesced, and its mode_mutex held
  *
- * The block layer dropped the flushes of requests that arrived while flushing was off.  A device
- * with a write cache must not get these requests, and to turn flushing on now would be too late.
+ * While flushes were off, the block layer dropped the flushes that belong to requests.  A device
+ * with a write cache must not get these requests.  To turn flushes on now would be too late for
+ * them.
  *
  * Return: 0, or -EIO if the device caches although the disk is not flushed.
  */

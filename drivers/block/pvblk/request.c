@@ -20,8 +20,8 @@ blk_status_t pvblk_status(u8 status)
 }
 
 /*
- * Discard, write zeroes and secure erase carry their ranges as data.  One range,
- * the common case, lives in the request; more are allocated.
+ * Discard, write zeroes and secure erase have their ranges as data.  The request itself has room
+ * for one range, the common case.  For more ranges the driver allocates memory.
  */
 static blk_status_t pvblk_prep_ranges(struct request *req, u32 flags)
 {
@@ -30,7 +30,7 @@ static blk_status_t pvblk_prep_ranges(struct request *req, u32 flags)
 	unsigned int n = 0, segs = blk_rq_nr_discard_segments(req);
 	struct bio *bio;
 
-	/* With one segment allowed, neighbours were merged into one range. */
+	/* If only one segment is allowed, the block layer has merged neighbours into one range. */
 	if (segs <= 1 || queue_max_discard_segments(req->q) == 1) {
 		range->flags = cpu_to_le32(flags);
 		range->num_sectors = cpu_to_le32(blk_rq_sectors(req));
@@ -44,7 +44,7 @@ static blk_status_t pvblk_prep_ranges(struct request *req, u32 flags)
 	if (!range)
 		return BLK_STS_RESOURCE;
 	__rq_for_each_bio(bio, req) {
-		/* A request of which only a part was sent must not count as done. */
+		/* A request must not count as done if the device got only a part of it. */
 		if (WARN_ON_ONCE(n == segs)) {
 			kfree(range);
 			return BLK_STS_IOERR;
@@ -105,7 +105,7 @@ static blk_status_t pvblk_prep_header(struct pvblk_dev *dev, struct request *req
 					   VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP);
 		break;
 	case REQ_OP_DRV_IN:
-		/* pvblk_get_id() is the only one to send these. */
+		/* Only pvblk_get_id() sends these. */
 		type = VIRTIO_BLK_T_GET_ID;
 		break;
 	default:
@@ -123,7 +123,8 @@ static blk_status_t pvblk_prep_header(struct pvblk_dev *dev, struct request *req
  * @dev: the device
  * @req: the request
  *
- * Return: BLK_STS_OK, and pvblk_unprep() or a completion must follow; or why not.
+ * Return: BLK_STS_OK, and then pvblk_unprep() or a completion must follow; or the reason why the
+ * request is not ready.
  */
 blk_status_t pvblk_prep(struct pvblk_dev *dev, struct request *req)
 {
@@ -138,10 +139,10 @@ blk_status_t pvblk_prep(struct pvblk_dev *dev, struct request *req)
 	if (unlikely(status))
 		return status;
 
-	/* It counts only during removal, so its cache line is left alone otherwise. */
+	/* Only removal uses this.  At other times, do not touch its cache line. */
 	if (unlikely(READ_ONCE(dev->removing)))
 		r->removal_waits = 0;
-	/* A device that reports used without writing a status has failed. */
+	/* If the device returns the request without a status, the request has failed. */
 	r->status = VIRTIO_BLK_S_IOERR;
 	r->table.nents = 0;
 	segs = blk_rq_nr_phys_segments(req);
@@ -171,7 +172,10 @@ void pvblk_unprep(struct request *req)
 	pvblk_free_ranges(req);
 }
 
-/* .complete: also where a completion sent to another CPU ends up */
+/*
+ * Complete a request on this CPU.  If the block layer sends a completion to another CPU, it calls
+ * this there (.complete).
+ */
 void pvblk_complete(struct request *req)
 {
 	struct pvblk_req *r = blk_mq_rq_to_pdu(req);
@@ -190,13 +194,13 @@ static void pvblk_complete_batch(struct io_comp_batch *iob)
 }
 
 /**
- * pvblk_complete_list - complete what was taken from a ring
+ * pvblk_complete_list - complete requests that were taken from a ring
  * @done: the requests; empty afterwards
  * @iob: the batch to add them to, which the caller completes; NULL: one by one
  *
- * Without the queue's lock, so that what a completion wakes can submit at once;
- * with bottom halves off, so that a softirq raised here runs right after and
- * does not wake ksoftirqd.
+ * The caller does not hold the queue's lock, so a task that a completion wakes can submit at once.
+ * Bottom halves are off, so a softirq that is raised here runs as soon as the caller turns them on,
+ * and does not wake ksoftirqd.
  */
 void pvblk_complete_list(struct rq_list *done, struct io_comp_batch *iob)
 {
