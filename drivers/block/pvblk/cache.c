@@ -22,7 +22,7 @@ bool pvblk_cache_mode(struct virtio_device *vdev)
 {
 	u8 wce;
 
-	/* If the device does not say whether it caches, it does if it knows flush. */
+	/* A device without this field that knows flush has something to flush, so it caches. */
 	if (virtio_cread_feature(vdev, VIRTIO_BLK_F_CONFIG_WCE,
 				 struct virtio_blk_config, wce, &wce))
 		return virtio_has_feature(vdev, VIRTIO_BLK_F_FLUSH);
@@ -58,8 +58,8 @@ static int pvblk_set_flushes(struct pvblk_dev *dev, bool on, bool freeze)
 }
 
 /*
- * Turn flushes off, unless the device caches again.  It may, because a restart may have set its mode
- * meanwhile.
+ * Turn flushes off, unless the device caches again.  It may do so, because a restart may have set
+ * its mode meanwhile.
  */
 static int pvblk_turn_flushes_off(struct pvblk_dev *dev)
 {

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Which devices the driver takes.  virtio_blk has the same device ID, so the ID decides nothing
- * here:
+ * here.  The user decides in one of these ways:
  *
- * - the module parameter claim=all lets the driver match every block device,
- *   and the driver that was registered first gets the unbound ones;
- * - claim=NAME,... takes the named devices when the module is loaded, if no driver has them;
- *   not later ones, because the bus matches a driver by its IDs only;
- * - the driver attributes `take` and `give` move a device over from virtio_blk
- *   and back at run time, unless its disk is in use;
- * - where the bus has driver_override (a patch, see patches/), the bus gives the driver each device
+ * - With the module parameter claim=all the driver matches every block device.  Of the two drivers,
+ *   the one that was registered first gets the unbound devices.
+ * - With claim=NAME,... the module takes the named devices when it is loaded, if no driver has
+ *   them.  It does not take devices that come later, because the bus matches a driver by its IDs
+ *   only.
+ * - The driver attributes `take` and `give` move a device from virtio_blk to this driver and back
+ *   at run time, unless its disk is in use.
+ * - If the bus has driver_override (a patch, see patches/), the bus gives this driver each device
  *   whose driver_override names it, and no other driver gets that device.
  *
- * The driver does not match a device that it is not to have.  If probe() refused it, the core would
- * set the FAILED status, and the other driver could not use it.  See pvblk_reset_after_probe().
+ * The driver does not match devices that it is not to have.  If its probe() refused such a device,
+ * virtio's core would set the FAILED status, and the other driver could not use the device.  See
+ * pvblk_reset_after_probe().
  */
 #include "pvblk.h"
 
@@ -28,7 +30,7 @@ static char *claim;
 module_param(claim, charp, 0444);
 MODULE_PARM_DESC(claim, "Devices to take on loading: all, or names (virtio3 or, of its parent, 0000:00:05.0) with commas; default none");
 
-/* Matches nothing, or every block device once claim=all. */
+/* This matches nothing, or with claim=all every block device. */
 struct virtio_device_id pvblk_id_table[2];
 
 static bool pvblk_in_list(const char *list, const char *name)
@@ -48,12 +50,12 @@ static bool pvblk_is_block(struct device *d)
 	return dev_to_virtio(d)->id.device == VIRTIO_ID_BLOCK;
 }
 
-/* The device that is being moved; written under pvblk_move_mutex. */
+/* The device that a task moves from one driver to another.  pvblk_move_mutex protects it. */
 static struct device *pvblk_moving;
 
 /*
- * Whether the driver has the device, moves it, or may claim it next.  A probe of another device is
- * its driver's concern.
+ * Whether the driver has the device, moves it, or may claim it next.  If a probe of any other
+ * device fails, that is the concern of the driver that probed it.
  */
 static bool pvblk_is_our_concern(struct device *d)
 {
@@ -61,9 +63,9 @@ static bool pvblk_is_our_concern(struct device *d)
 }
 
 /*
- * A probe has failed.  The core has set FAILED, with which some VMMs do not let any driver have the
- * device, and queues may still be enabled, which are then not set up again.  The caller holds the
- * device's lock, so the device cannot go meanwhile.
+ * Reset a device whose probe has failed.  virtio's core has set FAILED, and some VMMs do not let
+ * any driver have such a device.  Queues may still be enabled, and then no driver can set them up
+ * again.  The caller holds the device's lock, so the device cannot go meanwhile.
  */
 static void pvblk_clear_failure(struct virtio_device *vdev)
 {
@@ -71,7 +73,10 @@ static void pvblk_clear_failure(struct virtio_device *vdev)
 		virtio_add_status(vdev, VIRTIO_CONFIG_S_ACKNOWLEDGE);
 }
 
-/* The failed probe was ours, or the other driver's, which does not reset the device then. */
+/*
+ * A probe has failed: this driver's own, or that of the other driver, which does not reset the
+ * device.
+ */
 static int pvblk_reset_after_probe(struct notifier_block *nb, unsigned long action, void *data)
 {
 	struct device *d = data;
@@ -84,8 +89,9 @@ static int pvblk_reset_after_probe(struct notifier_block *nb, unsigned long acti
 static struct notifier_block pvblk_probe_nb = { .notifier_call = pvblk_reset_after_probe };
 
 /*
- * A probe of the other driver that failed may have left queues enabled.  Then our first probe
- * fails, too, and pvblk_reset_after_probe() clears that away for the second one.
+ * If an earlier probe of the other driver failed, it may have left queues enabled.  Then the first
+ * probe of this driver fails, too, and pvblk_reset_after_probe() resets the device for a second
+ * probe.
  */
 static int pvblk_attach(struct device_driver *drv, struct device *d)
 {
@@ -97,9 +103,10 @@ static int pvblk_attach(struct device_driver *drv, struct device *d)
 }
 
 /*
- * The bus probes devices whose driver_override names this driver while the driver is registered.
- * This driver registers the notifier later, because only a registered driver knows its bus.  So it
- * probes a device again whose probe failed then, and the notifier resets the device after that.
+ * When the module registers the driver, the bus probes the devices whose driver_override names the
+ * driver.  The notifier is not registered at that time, because only a registered driver knows its
+ * bus.  So if such a probe failed, probe the device again.  If that fails, too, the notifier resets
+ * the device.
  */
 static int pvblk_probe_again(struct device *d, void *unused)
 {
@@ -108,7 +115,7 @@ static int pvblk_probe_again(struct device *d, void *unused)
 	if (!pvblk_is_block(d) || d->driver || !OURS->bus->match(d, OURS))
 		return 0;
 	err = pvblk_attach(OURS, d);
-	/* Where FAILED alone makes a probe fail, pvblk_attach() has not tried twice. */
+	/* If the probe failed because of FAILED alone, pvblk_attach() has not tried twice. */
 	if (err)
 		err = device_driver_attach(OURS, d);
 	if (err)
@@ -138,7 +145,7 @@ static int pvblk_claim_named(void)
 	unsigned int free = 0;
 	int err = bus_for_each_dev(OURS->bus, NULL, &free, pvblk_claim_one);
 
-	/* "none" on the kernel's command line undoes a claim= that is configured. */
+	/* With "none" on the kernel's command line, a user undoes a claim= that is configured. */
 	if (!err && !free && strcmp(claim, "none"))
 		pr_notice("virtio_pvblk: claim=%s: no device of these names is without a driver: see pvblkctl list\n",
 			  claim);
@@ -146,19 +153,20 @@ static int pvblk_claim_named(void)
 }
 
 /*
- * One move at a time: no other task may take or give a device between the look at its driver and
- * the change of it.  `bind` of the bus could, and does not take this mutex; therefore
- * pvblk_open_exclusively() looks at the disk that it has.
+ * One task at a time moves a device, so that no other task takes or gives it after this one has
+ * checked its driver.  A task that writes to `bind` of the bus does not take this mutex, and may
+ * change the driver in between.  Therefore pvblk_open_exclusively() checks whose disk it is.
  */
 static DEFINE_MUTEX(pvblk_move_mutex);
 
 /*
- * This driver holds the disk of a device exclusively while the device changes its driver.  Opening
- * it fails with -EBUSY if the disk is mounted, swapped on, a member of an array or open elsewhere.
+ * While a device changes its driver, the task that moves it has the disk open exclusively.  To open
+ * it fails with -EBUSY if the disk is mounted, used for swap, a member of an array, or open
+ * elsewhere.
  */
 struct pvblk_exclusive {
 	struct file *file;
-	bool ours;		/* whether it is to be a disk of ours */
+	bool ours;		/* whether the disk should be one of this driver */
 	int err;
 };
 
@@ -182,7 +190,7 @@ static int pvblk_open_exclusively(struct device *d, void *data)
 	/* Not every user of a disk opens it exclusively. */
 	if (disk_openers(disk) > 1 || ours != c->ours)
 		c->err = -EBUSY;
-	else	/* Refuse now, because later the disk would go and come back. */
+	else	/* Check the next name now, because later the disk would go and come back. */
 		c->err = ours ? pvblk_their_name_check(disk) : pvblk_name_check(disk);
 	return 1;
 }
@@ -195,9 +203,9 @@ static int pvblk_release_device(struct device *d, bool ours)
 	if (!c.err)
 		device_release_driver(d);
 	/*
-	 * Close it at once, because until then the next disk could not have its name.
-	 * A program such as udev may open the disk just now, without a claim: then the name stays
-	 * taken until that program closes it.
+	 * Close the file at once, because until then the next disk could not have the name of this
+	 * one.  A program such as udev may open the disk just now, not exclusively.  Then the name
+	 * stays taken until that program closes the disk.
 	 */
 	if (c.file)
 		__fput_sync(c.file);
@@ -230,7 +238,7 @@ static int pvblk_get_matching(struct device_driver *drv, void *data)
 	return 1;
 }
 
-/* Move a device; if the new driver does not want it, the old one has it back. */
+/* Move a device.  If the new driver does not take it, give it back to the old one. */
 static int pvblk_move_dev(struct device *d, struct device_driver *from, struct device_driver *to)
 {
 	int err = 0;
