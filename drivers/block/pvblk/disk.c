@@ -9,9 +9,10 @@
 #include <linux/string_helpers.h>
 
 /*
- * Names.  virtio_blk numbers its disks from vda, does not know ours, and fails if a name is taken.
- * So this driver begins at vdaa, where virtio_blk hardly has a disk.  A guest whose disks are all
- * ours (claim=all, and no virtio_blk) sets first_index=0, and has its vda back.
+ * Names.  virtio_blk numbers its disks from vda, does not know the disks of this driver, and fails
+ * if a name is taken.  So this driver begins at vdaa, where virtio_blk hardly has a disk.  If this
+ * driver has all disks of a guest (claim=all, and no virtio_blk), the user can set first_index=0 to
+ * have vda again.
  */
 static unsigned int first_index = 26;
 module_param(first_index, uint, 0444);
@@ -32,8 +33,8 @@ void pvblk_index_put(int index)
 }
 
 /*
- * LVM and parted know a virtio disk by the name of its major in /proc/devices, which is
- * virtio_blk's.  They leave other disks alone.
+ * LVM and parted know virtio disks by the name of their major in /proc/devices.  They leave disks
+ * with other names alone.  So the driver uses the name that virtio_blk has.
  */
 #define PVBLK_MAJOR_NAME	"virtblk"
 
@@ -58,10 +59,10 @@ static void pvblk_update_capacity(struct pvblk_dev *dev, bool resize)
 	virtio_cread(dev->vdev, struct virtio_blk_config, capacity, &capacity);
 	if (resize && capacity == get_capacity(dev->disk))
 		return;
-	/* Look after the read, because a device that is gone reads as all ones. */
+	/* Check this after the read, because a device that is gone reads as all ones. */
 	if (dev->vdev->config->get_status(dev->vdev) == 0xff)
 		return;
-	/* The message counts whole blocks.  A rest at the end stays part of the disk. */
+	/* The message counts whole blocks only, but a rest at the end is part of the disk. */
 	blocks = div_u64(capacity, bs >> SECTOR_SHIFT);
 	string_get_size(blocks, bs, STRING_UNITS_2, size2, sizeof(size2));
 	string_get_size(blocks, bs, STRING_UNITS_10, size10, sizeof(size10));
@@ -79,9 +80,9 @@ void pvblk_config_work(struct work_struct *work)
 /**
  * pvblk_get_id - ask the device for its serial number
  * @disk: the disk
- * @id: VIRTIO_BLK_ID_BYTES of room; not terminated if all are used
+ * @id: VIRTIO_BLK_ID_BYTES of room; the string is not terminated if it fills them
  *
- * Return: 0, or -EOPNOTSUPP or -EIO if the device has none.
+ * Return: 0 or -errno: -EOPNOTSUPP or -EIO if the device has none.
  */
 int pvblk_get_id(struct gendisk *disk, char *id)
 {
@@ -95,7 +96,7 @@ int pvblk_get_id(struct gendisk *disk, char *id)
 	err = blk_rq_map_kern(disk->queue, req, id, VIRTIO_BLK_ID_BYTES, GFP_KERNEL);
 	if (!err) {
 		r = blk_mq_rq_to_pdu(req);
-		/* The request may fail before it reaches the device. */
+		/* Set this now, because the request may fail before it reaches the device. */
 		r->status = VIRTIO_BLK_S_IOERR;
 		err = blk_status_to_errno(blk_execute_rq(req, false));
 		if (!err)
@@ -105,7 +106,7 @@ int pvblk_get_id(struct gendisk *disk, char *id)
 	return err;
 }
 
-/* Old partitioning tools and boot loaders ask for it. */
+/* Old partitioning tools and boot loaders ask for the geometry. */
 static int pvblk_getgeo(struct block_device *bdev, struct hd_geometry *geo)
 {
 	struct pvblk_dev *dev = bdev->bd_disk->private_data;
@@ -129,7 +130,7 @@ static int pvblk_getgeo(struct block_device *bdev, struct hd_geometry *geo)
 	return err;
 }
 
-/* The last opener has closed the disk, and the device was removed before. */
+/* The device was removed, and the last task has closed the disk. */
 static void pvblk_free_disk(struct gendisk *disk)
 {
 	struct pvblk_dev *dev = disk->private_data;
@@ -150,8 +151,8 @@ const struct block_device_operations pvblk_fops = {
 
 /*
  * Whether a disk other than MINE has a name.  device_add_disk() would fail as well, but with a
- * stack trace.  The driver does not try the next name, because virtio_blk may want that later, and
- * would fail then.
+ * stack trace.  If the name is taken, the driver does not try the next one, because virtio_blk may
+ * want the next name later, and would then fail.
  */
 static int pvblk_check_name(const char *name, struct gendisk *mine)
 {
@@ -169,10 +170,10 @@ static int pvblk_check_name(const char *name, struct gendisk *mine)
 }
 
 /**
- * pvblk_name_check - whether our next disk could have its name
- * @old: the disk of the other driver that goes before; it may have that name
+ * pvblk_name_check - whether the name of this driver's next disk is free
+ * @old: the disk of the other driver, which goes first, so it may have the name now
  *
- * Return: 0 or -EEXIST, or what pvblk_index_get() says.
+ * Return: 0, -EEXIST, or an error of pvblk_index_get() or pvblk_disk_name().
  */
 int pvblk_name_check(struct gendisk *old)
 {
@@ -188,11 +189,11 @@ int pvblk_name_check(struct gendisk *old)
 }
 
 /**
- * pvblk_their_name_check - whether the other driver's next disk could have its name
- * @old: the disk of ours that goes before; it may have that name
+ * pvblk_their_name_check - whether the name of virtio_blk's next disk is free
+ * @old: the disk of this driver, which goes first, so it may have the name now
  *
- * virtio_blk takes the first name that none of its disks has, and where that is one of
- * ours it fails.
+ * virtio_blk takes the first name that none of its own disks has, and fails if a disk of this
+ * driver has it.
  *
  * Return: 0 or -EEXIST.
  */
@@ -220,7 +221,7 @@ int pvblk_their_name_check(struct gendisk *old)
 }
 
 /**
- * pvblk_disk_alloc - make the disk, not yet visible
+ * pvblk_disk_alloc - make the disk, which users do not see yet
  * @dev: the device, with its queues and tags
  *
  * Once the disk has been added, the last put_disk() frees @dev.
@@ -230,7 +231,7 @@ int pvblk_their_name_check(struct gendisk *old)
 int pvblk_disk_alloc(struct pvblk_dev *dev)
 {
 	struct queue_limits lim = {
-		/* as virtio_blk has it, so that nothing changes for users */
+		/* virtio_blk sets this, too, so nothing changes for users. */
 		.features = BLK_FEAT_ROTATIONAL,
 	};
 	struct gendisk *disk;

@@ -6,7 +6,7 @@
 
 #define CONFIG_AT(field)	offsetof(struct virtio_blk_config, field)
 
-/* Fields of the configuration, valid as long as @feature is negotiated. */
+/* Read a field of the configuration, which is valid only if FEATURE is negotiated. */
 static u32 pvblk_read32(struct virtio_device *vdev, unsigned int feature, unsigned int offset,
 			u32 fallback)
 {
@@ -31,8 +31,8 @@ static void pvblk_read_segments(struct virtio_device *vdev, unsigned int ring_si
 	size_t dma = virtio_max_dma_size(vdev);
 
 	/*
-	 * A chain, indirect or not, is no longer than the ring (virtio 1.2,
-	 * 2.7.5.3.1), and two of its entries are the header and the status.
+	 * A chain, indirect or not, must not be longer than the ring (virtio 1.2, 2.7.5.3.1).  Two
+	 * of its entries are the header and the status.
 	 */
 	segs = min(segs, max(ring_size, 3U) - 2);
 	lim->max_segments = clamp(segs, 1U, (unsigned int)USHRT_MAX);
@@ -46,7 +46,7 @@ static void pvblk_read_topology(struct virtio_device *vdev, struct queue_limits 
 	u32 bs = pvblk_read32(vdev, VIRTIO_BLK_F_BLK_SIZE, CONFIG_AT(blk_size), SECTOR_SIZE);
 	u8 exp = pvblk_read8(vdev, f, CONFIG_AT(physical_block_exp));
 
-	/* The block layer refuses an invalid size. */
+	/* This is not checked, because the block layer refuses an invalid size. */
 	lim->logical_block_size = bs;
 	if (exp && exp < 16)
 		lim->physical_block_size = bs << exp;
@@ -56,8 +56,8 @@ static void pvblk_read_topology(struct virtio_device *vdev, struct queue_limits 
 }
 
 /*
- * The block layer has one set of limits for discard and secure erase, so where
- * the device has both, the smaller ones count.
+ * The block layer has one number of segments and one granularity for discard and secure erase.  If
+ * the device has both operations, the driver takes the smaller values.
  */
 static int pvblk_read_discard(struct virtio_device *vdev, struct queue_limits *lim)
 {
@@ -102,7 +102,7 @@ static int pvblk_read_discard(struct virtio_device *vdev, struct queue_limits *l
 /**
  * pvblk_read_limits - fill the limits of a disk
  * @vdev: the device, features negotiated
- * @ring_size: of its smallest ring
+ * @ring_size: the size of its smallest ring
  * @lim: the limits to fill
  *
  * Return: 0, or -EINVAL if the device contradicts itself.
@@ -111,7 +111,7 @@ int pvblk_read_limits(struct virtio_device *vdev, unsigned int ring_size,
 		      struct queue_limits *lim)
 {
 	pvblk_read_segments(vdev, ring_size, lim);
-	/* The block layer would refuse it too, but with a warning. */
+	/* The block layer would refuse this, too, but with a warning. */
 	if (lim->max_segment_size < PAGE_SIZE) {
 		dev_err(&vdev->dev, "the device's segment limit of %u bytes is less than a page\n",
 			lim->max_segment_size);
