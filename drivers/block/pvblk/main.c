@@ -39,14 +39,14 @@ MODULE_PARM_DESC(poll_max_us, "Adaptive mode of new devices: poll if the wait is
 static enum virtio_poll_mode pvblk_default_mode;
 
 /*
- * Works that requests wait for run here.  The queue has a rescuer, and a suspend, which waits for
- * these works, does not freeze it.
+ * This runs works that requests wait for, so it has a rescuer.  A suspend does not freeze it,
+ * because the suspend itself waits for these works.
  */
 struct workqueue_struct *pvblk_wq;
 
 /*
- * The driver wants a queue for each CPU, and those for IOPOLL besides.  If the device has fewer,
- * IOPOLL gets its queues first, but leaves at least one.
+ * The driver wants a queue for each CPU, and the queues for IOPOLL in addition.  If the device has
+ * fewer, IOPOLL gets its queues first, but leaves at least one for other requests.
  */
 static int pvblk_count_queues(struct pvblk_dev *dev)
 {
@@ -93,7 +93,7 @@ static int pvblk_alloc_vqs(struct pvblk_dev *dev)
 	return 0;
 }
 
-/* Interrupts have queued these works, and no interrupt comes any more. */
+/* Cancel the works that interrupts have queued.  No interrupt comes any more. */
 static void pvblk_cancel_reaps(struct pvblk_dev *dev)
 {
 	unsigned int i;
@@ -103,11 +103,13 @@ static void pvblk_cancel_reaps(struct pvblk_dev *dev)
 }
 
 /*
- * Without an event index a device may interrupt although it was told not to, and
- * some always do.  If a poller has found the answer already, this looks like an interrupt
- * that no handler wants, and after too many of these the core turns the vector off, for
- * good.  The vectors of MSI-X are the device's (for vDPA, of the function that it is
- * a part of), and need no such guard; a line that is shared does.
+ * Without an event index a device may interrupt although it was told not to, and some devices
+ * always do.  If a poller has found the answer already, the kernel takes such an interrupt for one
+ * that no handler wants, and after too many of these it turns the vector off for good.
+ *
+ * So the driver turns this guard of the kernel off for MSI-X.  There the vectors belong to the
+ * device alone (with vDPA to the function that it is a part of).  An interrupt line may be shared,
+ * so it keeps the guard.
  */
 static void pvblk_bear_stray_interrupts(struct virtio_device *vdev)
 {
@@ -122,9 +124,9 @@ static void pvblk_bear_stray_interrupts(struct virtio_device *vdev)
 }
 
 /*
- * One set of vectors, like the core's default.  Without this callback the core takes
- * cpu_hotplug_lock.  A CPU that goes offline holds that lock while it waits for requests, which
- * may wait for a restart.
+ * Ask for one set of vectors, as the interrupt core does by default.  But without this callback the
+ * core takes cpu_hotplug_lock.  While a CPU goes offline, a task holds that lock and waits for
+ * requests, which may wait for a restart.  The restart must not wait for that lock in turn.
  */
 static void pvblk_one_set(struct irq_affinity *desc, unsigned int vectors)
 {
@@ -167,11 +169,11 @@ out:
 }
 
 /**
- * pvblk_ring_size - how many entries every ring of a device has
+ * pvblk_ring_size - how many entries every ring of a device has at least
  * @dev: the device, with its queues
  *
- * A device may have rings of several sizes, but the disk has one set of limits
- * and the queues one depth.
+ * The rings of a device may differ in size, but the disk has one set of limits, and its queues have
+ * one depth.
  *
  * Return: the size of the smallest ring.
  */
@@ -188,11 +190,11 @@ unsigned int pvblk_ring_size(struct pvblk_dev *dev)
  * pvblk_reset - reset a device, so that it owns no memory
  * @vdev: the device
  *
- * A device that is gone reads as all ones, which no device has for a status.  Its transport would
- * wait for the reset for ever.  The device loses bus mastering instead, so that it does not write
- * to freed memory if it comes back.
+ * The status of a device that is gone reads as all ones, which is no valid status.  Its transport
+ * would wait for the reset for ever.  So the driver takes bus mastering from such a device instead.
+ * Then the device does not write to freed memory if it comes back.
  *
- * Return: whether it is there.
+ * Return: whether the device is there.
  */
 bool pvblk_reset(struct virtio_device *vdev)
 {
@@ -207,7 +209,7 @@ bool pvblk_reset(struct virtio_device *vdev)
 	return false;
 }
 
-/* pvblk_reset() takes bus mastering from a device that reads as gone.  Only this gives it back. */
+/* Give a device bus mastering again, which pvblk_reset() may have taken.  Nothing else does. */
 static void pvblk_allow_dma(struct virtio_device *vdev)
 {
 	struct device *parent = vdev->dev.parent;
@@ -220,10 +222,11 @@ static void pvblk_allow_dma(struct virtio_device *vdev)
  * pvblk_reset_bare - reset a device that has no rings
  * @vdev: the device
  *
- * At a reset virtio_pci looks into the admin queue, which went with the rings.  The driver that had
- * the device before may have accepted one, so the function takes that feature away.
+ * At each reset virtio_pci looks into the admin queue, but it freed that queue with the rings.  The
+ * driver that had the device before may have accepted an admin queue, so this function clears the
+ * feature first.
  *
- * Return: whether it is there.
+ * Return: whether the device is there.
  */
 bool pvblk_reset_bare(struct virtio_device *vdev)
 {
@@ -232,9 +235,9 @@ bool pvblk_reset_bare(struct virtio_device *vdev)
 }
 
 /*
- * Wait until no task uses the device's rings.  The device is reset, nothing is in flight, and no
- * request can come.  A task may still be about to kick for a request that has ended long ago.  It
- * kicks within the section that quiescing waits for.
+ * Wait until no task uses the device's rings.  The device is reset, no request is in flight, and
+ * none can come.  But a task may still be about to kick for a request that has ended long ago.  It
+ * kicks within the section that blk_mq_wait_quiesce_done() waits for.
  */
 static void pvblk_release_rings(struct pvblk_dev *dev)
 {
@@ -247,9 +250,9 @@ static void pvblk_release_rings(struct pvblk_dev *dev)
 
 /**
  * pvblk_take_down - reset a device and free its rings
- * @dev: the device; nothing is in flight, and no request can come
+ * @dev: the device; no request is in flight, and none can come
  *
- * The reset comes first, because until then an interrupt handler may use the rings.
+ * The reset comes first, because an interrupt handler may use the rings until then.
  *
  * Return: whether the device is there.
  */
@@ -277,7 +280,7 @@ bool pvblk_take_down(struct pvblk_dev *dev)
  * pvblk_bring_up - set up a device that was reset for requests
  * @dev: the device, with its features; its queue is quiesced
  *
- * Return: 0, or -errno: then it has no rings.
+ * Return: 0, or -errno.  After an error the device has no rings.
  */
 int pvblk_bring_up(struct pvblk_dev *dev)
 {
@@ -291,7 +294,7 @@ int pvblk_bring_up(struct pvblk_dev *dev)
 		return -EINVAL;
 	}
 	virtio_device_ready(dev->vdev);
-	/* The configuration may have changed during the reset, without an interrupt. */
+	/* The configuration may have changed during the reset without an interrupt, so read it. */
 	schedule_work(&dev->config_work);
 	return 0;
 }
@@ -302,7 +305,7 @@ static int pvblk_alloc_tags(struct pvblk_dev *dev)
 	unsigned int depth = pvblk_ring_size(dev);
 
 	dev->ring_size = depth;
-	/* Without indirect descriptors a request takes at least two, mostly three. */
+	/* Without indirect descriptors a request takes at least two entries, mostly three. */
 	if (!virtio_has_feature(dev->vdev, VIRTIO_RING_F_INDIRECT_DESC)) {
 		if (depth < 3) {
 			dev_err(&dev->vdev->dev, "a ring of %u entries is too small for a request\n",
@@ -318,8 +321,8 @@ static int pvblk_alloc_tags(struct pvblk_dev *dev)
 	set->queue_depth = max(depth, 1U);
 	set->numa_node = NUMA_NO_NODE;
 	/*
-	 * With one queue the default would be an I/O scheduler; the host has
-	 * its own, and with one here requests could not be batched.
+	 * For a disk with one queue the block layer would choose an I/O scheduler.  The host has
+	 * its own scheduler, and with one here the block layer could not submit batches.
 	 */
 	set->flags = BLK_MQ_F_SHOULD_MERGE | BLK_MQ_F_NO_SCHED_BY_DEFAULT;
 	set->cmd_size = sizeof(struct pvblk_req);
@@ -329,7 +332,7 @@ static int pvblk_alloc_tags(struct pvblk_dev *dev)
 	return blk_mq_alloc_tag_set(set);
 }
 
-/* Make the tags and the disk, and let users have it.  If that fails, the caller takes both down. */
+/* Make the tags and the disk, and show it to users.  If that fails, the caller frees both. */
 static int pvblk_make_disk(struct pvblk_dev *dev)
 {
 	int err;
@@ -344,8 +347,9 @@ static int pvblk_make_disk(struct pvblk_dev *dev)
 }
 
 /*
- * virtio's core accepts an admin queue on behalf of each driver.  virtio_pci frees that queue with
- * the rings, but looks into it at each reset, and the core resets the device once more at a resume.
+ * Refuse the admin queue, which virtio's core accepts on behalf of each driver.  virtio_pci frees
+ * that queue with the rings, but looks into it at each reset, and at a resume virtio's core resets
+ * the device once more.
  */
 static int pvblk_validate(struct virtio_device *vdev)
 {
@@ -392,7 +396,10 @@ static int pvblk_probe(struct virtio_device *vdev)
 	pvblk_restart_until_shutdown(dev);
 	err = pvblk_make_disk(dev);
 	if (!err) {
-		/* The core sets DRIVER_OK next, which would hide that the device has stopped. */
+		/*
+		 * Restart the device now if it has stopped, because virtio's core sets DRIVER_OK
+		 * next, and that would hide it.
+		 */
 		queue_work(pvblk_wq, &dev->restart_work);
 		flush_work(&dev->restart_work);
 		return 0;
@@ -402,7 +409,7 @@ static int pvblk_probe(struct virtio_device *vdev)
 	disable_work_sync(&dev->restart_work);
 	flush_work(&dev->config_work);
 	pvblk_take_down(dev);
-	/* The disk was never added, so put_disk() does not call .free_disk. */
+	/* The disk was never added, so put_disk() does not call ->free_disk(). */
 	if (dev->disk)
 		put_disk(dev->disk);
 	if (dev->tag_set.tags)
@@ -425,10 +432,10 @@ static void pvblk_remove(struct virtio_device *vdev)
 	unregister_reboot_notifier(&dev->shutdown_nb);
 	disable_work_sync(&dev->restart_work);
 	flush_work(&dev->config_work);
-	/* A device that was pulled out answers nothing. */
+	/* The device was pulled out, so it answers nothing. */
 	if (pvblk_device_broken(dev))
 		queue_work(pvblk_wq, &dev->fail_work);
-	/* The device did not resume.  Requests have waited since, and nothing would start them. */
+	/* The device did not resume.  Requests have waited since then, so let them fail. */
 	if (dev->suspended) {
 		WRITE_ONCE(dev->dead, true);
 		blk_mq_unquiesce_queue(dev->disk->queue);
@@ -449,12 +456,12 @@ static void pvblk_config_changed(struct virtio_device *vdev)
 {
 	struct pvblk_dev *dev = vdev->priv;
 
-	/* This queue is not freezable, because pvblk_freeze() waits for the work. */
+	/* Use a workqueue that is not freezable, because pvblk_freeze() waits for the work. */
 	schedule_work(&dev->config_work);
 }
 
 #ifdef CONFIG_PM_SLEEP
-/* IOPOLL tasks are frozen before the device, so collect their completions for them. */
+/* A suspend freezes tasks before devices, so find the completions of IOPOLL tasks for them. */
 static void pvblk_collect_for_iopoll(struct pvblk_dev *dev)
 {
 	unsigned int i;
@@ -465,8 +472,8 @@ static void pvblk_collect_for_iopoll(struct pvblk_dev *dev)
 }
 
 /*
- * Wait for the requests in flight, and let new ones wait.  A device that does not answer
- * must not hang the whole system's suspend.
+ * Wait for the requests in flight, and make new ones wait.  There is a time limit, because a device
+ * that does not answer must not hang the suspend of the whole system.
  */
 static bool pvblk_quiesce(struct pvblk_dev *dev)
 {
@@ -480,7 +487,7 @@ static bool pvblk_quiesce(struct pvblk_dev *dev)
 		if (!left)
 			pvblk_collect_for_iopoll(dev);
 	} while (!left && time_before(jiffies, end));
-	/* The queue is still frozen, so that a task that dispatches finds no request. */
+	/* Quiesce before the queue is unfrozen, so that no task dispatches a request in between. */
 	if (left)
 		blk_mq_quiesce_queue(q);
 	blk_mq_unfreeze_queue(q);
@@ -491,7 +498,7 @@ static int pvblk_freeze(struct virtio_device *vdev)
 {
 	struct pvblk_dev *dev = vdev->priv;
 
-	/* The last resume did not get as far as pvblk_restore(). */
+	/* The last resume did not get as far as pvblk_restore(), so the device has no rings. */
 	if (dev->suspended)
 		return 0;
 	if (!pvblk_quiesce(dev)) {
@@ -514,7 +521,7 @@ static int pvblk_restore(struct virtio_device *vdev)
 	err = pvblk_bring_up(dev);
 	if (!err)
 		pvblk_cache_restore(dev);
-	else	/* Without rings the device answers nothing, and removal would wait for it. */
+	else	/* Without rings the device answers nothing.  Removal must not wait for it. */
 		WRITE_ONCE(dev->dead, true);
 	dev->suspended = false;
 	enable_work(&dev->restart_work);
@@ -524,8 +531,8 @@ static int pvblk_restore(struct virtio_device *vdev)
 #endif
 
 /*
- * VIRTIO_BLK_F_ZONED is missing.  So a host-managed zoned device, which does not come up without
- * it, stays with virtio_blk.
+ * VIRTIO_BLK_F_ZONED is missing, because the driver does not support zones.  A host-managed zoned
+ * device does not come up without this feature, so it stays with virtio_blk.
  */
 static unsigned int pvblk_features[] = {
 	VIRTIO_BLK_F_SEG_MAX, VIRTIO_BLK_F_SIZE_MAX, VIRTIO_BLK_F_GEOMETRY,
@@ -593,6 +600,9 @@ static void __exit pvblk_exit(void)
 module_init(pvblk_init);
 module_exit(pvblk_exit);
 
-/* No MODULE_DEVICE_TABLE: udev must not load it for devices it will not take. */
+/*
+ * The module has no MODULE_DEVICE_TABLE, because udev must not load it for devices that it will not
+ * take.
+ */
 MODULE_DESCRIPTION("Polling driver for virtio block devices");
 MODULE_LICENSE("GPL");

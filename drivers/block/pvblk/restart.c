@@ -1,37 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A device that has stopped is started anew.
+ * The driver restarts a device that has stopped.
  *
  * The rule
  * --------
- * A device has stopped if its status lacks DRIVER_OK or has NEEDS_RESET.  It has forgotten its
- * rings, and never answers the requests that it had.  That happens when its bus mastering is
- * taken away for a while, or when it finds an error of its own.  The driver reads the status when
- * a request is late.  So a slow device is never restarted, and a device that keeps stopping is
- * restarted at most once in io_timeout.
+ * A device has stopped if its status lacks DRIVER_OK or has NEEDS_RESET.  Such a device has
+ * forgotten its rings, and never answers the requests that it had.  A device stops if its bus
+ * mastering is taken away for a while, or if it finds an error of its own.
+ *
+ * The driver reads the status when a request is late.  So it never restarts a device that is only
+ * slow, and it restarts a device that keeps stopping at most once in io_timeout.
  *
  * The driver resets the device, sets up its rings, and gives the unanswered requests back to the
- * block layer, which sends them again.  A reset device does not touch old requests any more, so no
- * old write lands after a new one.  The device may carry out a write twice.  That is harmless:
- * its submitter has not seen it end, so it has not written the same place again.
+ * block layer, which sends them again.  After the reset the device does not touch old requests any
+ * more, so no old write lands after a new one.  The device may carry out a write twice.  That is
+ * harmless, because the submitter has not seen the write end, and so has not written the same place
+ * again.
  *
- * While the device has no rings:
+ * While the device has no rings
+ * -----------------------------
  * - No request arrives, because the queue is quiesced.  None is in flight, so neither a poller
- *   nor bio_poll() looks at a ring.
- * - No timeout handler runs, because the restart disables the work that calls it.  It would look
- *   at a ring, and while requests are given back, it would change their rq_flags as well.  Many
- *   requests are late together, so the handler that asked for the restart goes on to the next one
- *   meanwhile.  Waiting for it is not enough, because the timer may start the work again.
- * - Nothing changes the cache mode, because the restart holds mode_mutex; the device would
- *   forget the change.  pvblk_cache_restart() sets the mode afterwards.
- * - Removal, suspend and a failing probe do not take the rings down, because they disable the
- *   work and wait for it first.
- * - The system does not shut down.  At shutdown virtio's core resets the device, without a lock and
- *   without asking the driver, and nothing may set the device to work again, because it could write
- *   into the next kernel's memory.  So a reboot notifier disables the work and waits for it.
+ *   nor bio_poll() reads a ring.
+ * - No timeout handler runs, because the restart disables the work that calls it.  The handler
+ *   would read a ring, and would change rq_flags of requests while the restart gives these back.
+ *   It may be running now: many requests are late together, so the work that asked for the restart
+ *   goes on to the next request.  To wait for the work is not enough, because the timer may start
+ *   it again.
+ * - No task changes the cache mode, because the restart holds mode_mutex.  The device would forget
+ *   the change.  pvblk_cache_restart() sets the mode afterwards.
+ * - Removal, suspend and a failing probe do not take the rings down.  They first disable the
+ *   restart's work and wait for it.
+ * - The system does not shut down.  At shutdown virtio's core resets the device without a lock, and
+ *   without asking the driver.  After that the driver must not set the device to work again,
+ *   because it could write into the next kernel's memory.  So a reboot notifier disables the
+ *   restart's work and waits for it.
  *
- * Memory reclaim, CPU hotplug and changes of limits or cache mode may all wait for requests of
- * this disk, and so for the restart.  Therefore it allocates without I/O, its workqueue has a
+ * Tasks that wait for the restart
+ * -------------------------------
+ * Memory reclaim, CPU hotplug, and changes of limits or cache mode may wait for requests of this
+ * disk, and so for the restart.  Therefore the restart allocates without I/O, its workqueue has a
  * rescuer, and it never takes cpu_hotplug_lock (see pvblk_one_set()), the limits lock or
  * cache_mutex.
  */
@@ -57,8 +64,8 @@ static bool pvblk_is_bus_master(struct virtio_device *vdev)
  * pvblk_has_stopped - whether a device answers nothing until it is started anew
  * @vdev: the device
  *
- * A device that is gone (its status reads as all ones) has not.  Nor has one without bus mastering,
- * because that was taken from it on purpose.
+ * A device that is gone (its status reads as all ones) has not stopped.  Nor has a device without
+ * bus mastering, because that was taken from it on purpose.
  */
 bool pvblk_has_stopped(struct virtio_device *vdev)
 {
@@ -82,14 +89,14 @@ static void pvblk_send_later(struct rq_list *again)
 	}
 }
 
-/* A timer may have run out while the work was disabled, so queue the work now. */
+/* The timer may have run out while its work was disabled, so queue the work now. */
 static void pvblk_enable_timeouts(struct request_queue *q)
 {
 	enable_work(&q->timeout_work);
 	kblockd_schedule_work(&q->timeout_work);
 }
 
-/* The device has no rings, and its queue is quiesced. */
+/* Set the device up again.  It has no rings, and its queue is quiesced. */
 static int pvblk_start_anew(struct pvblk_dev *dev)
 {
 	int err = virtio_renegotiate(dev->vdev);
@@ -119,7 +126,7 @@ static void pvblk_restart(struct pvblk_dev *dev)
 	for (i = 0; i < dev->nr_vqs; i++)
 		pvblk_take_back(&dev->vqs[i], &again, &dev->vqs[i].stats.restarted);
 	pvblk_send_later(&again);
-	/* pvblk_reset() has taken bus mastering from a device that was gone for a moment. */
+	/* Do not start a device that pvblk_reset() found gone: it has lost bus mastering. */
 	there &= pvblk_take_down(dev);
 	err = there ? pvblk_start_anew(dev) : -ENODEV;
 	if (err) {
@@ -144,12 +151,12 @@ static int pvblk_shutdown(struct notifier_block *nb, unsigned long action, void 
  * pvblk_restart_until_shutdown - let no restart run while the system shuts down
  * @dev: the device
  *
- * unregister_reboot_notifier() ends it.
+ * unregister_reboot_notifier() undoes this.
  */
 void pvblk_restart_until_shutdown(struct pvblk_dev *dev)
 {
 	dev->shutdown_nb.notifier_call = pvblk_shutdown;
-	/* This notifier runs last, because others write to their disks (md does). */
+	/* This notifier is to run last, because others still write to their disks (md does). */
 	dev->shutdown_nb.priority = INT_MIN;
 	register_reboot_notifier(&dev->shutdown_nb);
 }
@@ -162,7 +169,7 @@ void pvblk_restart_work(struct work_struct *work)
 
 	if (READ_ONCE(dev->dead) || !pvblk_has_stopped(dev->vdev))
 		return;
-	/* Looked at last, because a shutdown breaks the rings before it resets the device. */
+	/* Check this after the status, because a shutdown breaks the rings before the reset. */
 	if (pvblk_device_broken(dev)) {
 		queue_work(pvblk_wq, &dev->fail_work);
 		return;

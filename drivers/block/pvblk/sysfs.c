@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The attributes of a disk in sysfs: `serial` and `cache_type`, where and as virtio_blk
- * has them, and the group `pvblk`: mode, poll_max_us, and counters, one file
- * each with one number for each queue.  Documentation/ABI/testing/
- * sysfs-block-virtio-pvblk describes them.
+ * The attributes of a disk in sysfs: `serial` and `cache_type`, in the same place and form as with
+ * virtio_blk, and the group `pvblk`.  The group has mode, poll_max_us, and a file for each counter
+ * with one number for each queue.  Documentation/ABI/testing/sysfs-block-virtio-pvblk describes
+ * them.
  */
 #include "pvblk.h"
 
@@ -24,13 +24,13 @@ static struct pvblk_dev *pvblk_of(struct device *d)
 
 static ssize_t serial_show(struct device *d, struct device_attribute *attr, char *buf)
 {
-	/* blk_rq_map_kern() wants memory that DMA can reach, as buf is. */
+	/* blk_rq_map_kern() needs memory that DMA can reach, and BUF is such memory. */
 	int err = pvblk_get_id(dev_to_disk(d), buf);
 
 	buf[VIRTIO_BLK_ID_BYTES] = '\0';
 	if (!err)
 		return strlen(buf);
-	/* A device that knows no serial number: an empty file. */
+	/* If the device knows no serial number, the file is empty. */
 	return err == -EIO || err == -EOPNOTSUPP ? 0 : err;
 }
 static DEVICE_ATTR_RO(serial);
@@ -48,7 +48,7 @@ static ssize_t cache_type_store(struct device *d, struct device_attribute *attr,
 
 	if (wce < 0)
 		return wce;
-	/* Root may have made the file writable. */
+	/* Check this here as well, because root may have made the file writable. */
 	if (!virtio_has_feature(dev->vdev, VIRTIO_BLK_F_CONFIG_WCE))
 		return -EOPNOTSUPP;
 	return pvblk_cache_set(dev, wce) ?: count;
@@ -81,7 +81,7 @@ static ssize_t mode_show(struct device *d, struct device_attribute *attr, char *
 	return sysfs_emit(buf, "%s\n", pvblk_mode_names[READ_ONCE(pvblk_of(d)->poll.mode)]);
 }
 
-/* The policy has learned from waits under another mode, or another limit. */
+/* Forget the waits that the policies have learned under another mode or limit. */
 static void pvblk_forget(struct pvblk_dev *dev)
 {
 	unsigned int i;
@@ -90,7 +90,7 @@ static void pvblk_forget(struct pvblk_dev *dev)
 		virtio_poll_forget(&dev->vqs[i].q);
 }
 
-/* Pollers read the mode afresh for each wait, so nothing has to stop. */
+/* Pollers read the mode afresh for each wait, so requests need not stop for a change. */
 static ssize_t mode_store(struct device *d, struct device_attribute *attr,
 			  const char *buf, size_t count)
 {
@@ -125,7 +125,7 @@ static ssize_t poll_max_us_store(struct device *d, struct device_attribute *attr
 }
 static DEVICE_ATTR_RW(poll_max_us);
 
-/* The numbers are no snapshot.  Each is right by itself. */
+/* Each number is right by itself, but together they are no snapshot, because this takes no lock. */
 #define PVBLK_SHOW(name, expr)							\
 static ssize_t name##_show(struct device *d, struct device_attribute *attr,	\
 			   char *buf)						\
