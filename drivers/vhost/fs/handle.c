@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Handles: files and directories that the guest has open, by the number that it knows them by.  A
- * handle belongs to a node.  If a request names a handle and a node, both must have the same inode.
+ * Handles: the files and directories that the guest has open.  The guest names a handle by a
+ * number.  A handle belongs to a node.  If a request names a handle and a node, both must have the
+ * same inode.
  *
- * A request that closes must name the node that the handle was opened by, even if the guest has
- * forgotten that: a FORGET comes by another vring than the RELEASE before it, and may be faster.
+ * A request that closes a handle must name the node by which the guest opened it, even if the guest
+ * has forgotten that node.  The guest may send the FORGET by another vring than the RELEASE before
+ * it, and the FORGET may then be carried out first.
  */
 #include <linux/file.h>
 #include <linux/slab.h>
 
 #include "fs.h"
 
-/* Now, not when this thread gets to it: locks, ETXTBSY and umount wait for it. */
+/*
+ * __fput_sync() closes the file now.  fput() would leave that for later, and tasks that wait for
+ * the file's locks, for ETXTBSY or for umount would wait for longer.
+ */
 static void vhfs_close_file(struct vhfs_handle *handle)
 {
 	struct inode *inode = file_inode(handle->file);
@@ -34,8 +39,10 @@ static void vhfs_handle_free(struct vhfs_handle *handle)
 }
 
 /**
- * vhfs_reap_handles - let go of handles that the poller could not
+ * vhfs_reap_handles - free the handles whose last reference the poller dropped
  * @ex: the export
+ *
+ * To close a file may sleep, so the poller leaves that to the export's reaper.
  */
 void vhfs_reap_handles(struct vhfs_export *ex)
 {
@@ -47,9 +54,10 @@ void vhfs_reap_handles(struct vhfs_export *ex)
 }
 
 /**
- * vhfs_handle_put - the end of vhfs_handle_get()
- * @handle: or NULL
- * @may_sleep: not in the poller
+ * vhfs_handle_put - drop a reference to a handle
+ * @handle: the handle, or NULL
+ * @may_sleep: free the handle here if this was the last reference; otherwise the export's reaper
+ *	does, because the poller must not sleep, nor be kept for long
  */
 void vhfs_handle_put(struct vhfs_handle *handle, bool may_sleep)
 {
@@ -67,10 +75,13 @@ void vhfs_handle_put(struct vhfs_handle *handle, bool may_sleep)
 }
 
 /**
- * vhfs_handle_new - room for one more open file
- * @req: that will open it
+ * vhfs_handle_new - allocate a handle
+ * @req: the request that will open the file
  *
- * Before the file is made, so that nothing is left behind where there is no room.
+ * The caller does this before it makes a file, so if there is no room for the handle, no file is
+ * left behind.
+ *
+ * Return: the handle, ERR_PTR(-EMFILE) if the guest has too many, or ERR_PTR(-ENOMEM).
  */
 struct vhfs_handle *vhfs_handle_new(struct vhfs_req *req)
 {
@@ -96,11 +107,11 @@ struct vhfs_handle *vhfs_handle_new(struct vhfs_req *req)
 }
 
 /**
- * vhfs_handle_opens - say whose file a handle will be
+ * vhfs_handle_opens - tell a handle which node's file it will hold
  * @handle: from vhfs_handle_new()
- * @id: the node's
- * @dentry: of the file
- * @flags: with which the guest opens it
+ * @id: the id of the node
+ * @dentry: the file's dentry
+ * @flags: the flags with which the guest opens the file
  */
 void vhfs_handle_opens(struct vhfs_handle *handle, u64 id, struct dentry *dentry, u32 flags)
 {
@@ -110,7 +121,7 @@ void vhfs_handle_opens(struct vhfs_handle *handle, u64 id, struct dentry *dentry
 }
 
 /**
- * vhfs_handle_drop - it was not needed
+ * vhfs_handle_drop - free a handle that was not needed
  * @handle: from vhfs_handle_new()
  */
 void vhfs_handle_drop(struct vhfs_handle *handle)
@@ -118,7 +129,10 @@ void vhfs_handle_drop(struct vhfs_handle *handle)
 	vhfs_handle_put(handle, true);
 }
 
-/* The caller that takes the id away has the guest's reference to put. */
+/*
+ * Take the handle's id away.  Returns true to one caller only, and that caller puts the reference
+ * that the guest had.
+ */
 static bool vhfs_handle_unlink(struct vhfs_handle *handle)
 {
 	struct xarray *handles = &handle->ex->table.handles;
@@ -133,13 +147,16 @@ static bool vhfs_handle_unlink(struct vhfs_handle *handle)
 }
 
 /**
- * vhfs_handle_set - the guest has a file open
- * @req: that opened it
+ * vhfs_handle_set - give the guest a handle for an open file
+ * @req: the request that opened the file
  * @handle: from vhfs_handle_new()
- * @file: belongs to the handle from here on, whatever this returns
+ * @file: the file, which belongs to the handle from here on, even after an error
  *
- * On an error the handle is gone, too.  Else the caller puts it once it has read it,
- * because the guest may guess its number, and close it.
+ * After an error the handle is gone.  After success the caller still has its own reference, and
+ * puts it when it has read the handle's id.  The guest may guess the id and close the handle before
+ * that.
+ *
+ * Return: 0, or an error.
  */
 int vhfs_handle_set(struct vhfs_req *req, struct vhfs_handle *handle,
 		    struct file *file)
@@ -149,7 +166,7 @@ int vhfs_handle_set(struct vhfs_req *req, struct vhfs_handle *handle,
 	int r;
 
 	handle->file = file;
-	/* The id is known to the handle before others can find it. */
+	/* The handle must know its id before other requests can find the handle. */
 	r = xa_alloc_cyclic(&table->handles, &id, NULL, xa_limit_31b,
 			    &table->next_handle, GFP_KERNEL_ACCOUNT);
 	if (r < 0)
@@ -157,7 +174,11 @@ int vhfs_handle_set(struct vhfs_req *req, struct vhfs_handle *handle,
 	handle->id = id;
 	refcount_inc(&handle->refs);
 	xa_store(&table->handles, id, handle, GFP_KERNEL);
-	/* Pairs with vhfs_table_clear(), which counts before it looks. */
+	/*
+	 * Read the session after the handle is in the table.  vhfs_table_clear() changes the
+	 * session before it looks for handles, so it finds this handle, or this function sees the
+	 * new session.
+	 */
 	smp_mb();
 	if (READ_ONCE(table->session) == req->session)
 		return 0;
@@ -182,9 +203,11 @@ static __always_inline struct vhfs_handle *vhfs_handle_find(struct vhfs_export *
 }
 
 /**
- * vhfs_handle_get - the open file a request means
- * @req: with its node
- * @id: from the guest
+ * vhfs_handle_get - find the open file that a request names
+ * @req: the request; it holds its node
+ * @id: the handle's id, from the guest
+ *
+ * Return: the handle, which the caller puts, or ERR_PTR(-EBADF).
  */
 struct vhfs_handle *vhfs_handle_get(struct vhfs_req *req, u64 id)
 {
@@ -192,7 +215,7 @@ struct vhfs_handle *vhfs_handle_get(struct vhfs_req *req, u64 id)
 
 	if (!handle)
 		return ERR_PTR(-EBADF);
-	/* The same inode in another mount is another node, with other rights, maybe. */
+	/* The same inode in another mount is another node, and may come with other rights. */
 	if (file_inode(handle->file) == vhfs_inode(req) &&
 	    handle->file->f_path.mnt == vhfs_mnt(req))
 		return handle;
@@ -201,14 +224,16 @@ struct vhfs_handle *vhfs_handle_get(struct vhfs_req *req, u64 id)
 }
 
 /**
- * vhfs_handle_get_known - the open file a request in the poller's round means, without its node
- * @req: that names a node, too
- * @id: from the guest
+ * vhfs_handle_get_known - find the open file that a READ names, and leave its node alone
+ * @req: the READ, in the poller's round
+ * @id: the handle's id, from the guest
  *
- * An open file holds its node, so the node need not be looked up, nor held.  Another request may
- * give the node another dentry then (vhfs_better_name()), so the node's dentry is left alone.
+ * The READ names a node, too.  The function neither looks that node up nor takes a reference to it,
+ * because the handle holds its node.  Other requests may give the node another dentry meanwhile
+ * (vhfs_better_name()), so the READ must not use the node's dentry.
  *
- * Returns NULL if that does not say whether the guest may: vhfs_handle_get() has to be asked.
+ * Return: the handle, which the caller puts, or NULL.  NULL does not mean that the guest may not
+ * read: the caller then finds the node, and calls vhfs_handle_get().
  */
 struct vhfs_handle *vhfs_handle_get_known(const struct vhfs_req *req, u64 id)
 {
@@ -226,7 +251,10 @@ struct vhfs_handle *vhfs_handle_get_known(const struct vhfs_req *req, u64 id)
 	return NULL;
 }
 
-/* It may be the end of an unlinked file. */
+/*
+ * Whether closing may take too long for the poller's thread.  The VFS may have many locks of the
+ * inode to search.  If the file is unlinked and big, it has much to free.
+ */
 static bool vhfs_close_is_long(const struct vhfs_req *req, const struct vhfs_handle *handle)
 {
 	const struct inode *inode = file_inode(handle->file);
@@ -236,11 +264,11 @@ static bool vhfs_close_is_long(const struct vhfs_req *req, const struct vhfs_han
 }
 
 /**
- * vhfs_handle_close - the guest closes a file
- * @req: RELEASE; its node may be NULL or swapped
- * @id: from the guest
+ * vhfs_handle_close - close a handle of the guest
+ * @req: the RELEASE; its node may be NULL or swapped
+ * @id: the handle's id, from the guest
  *
- * Return: 0, -EBADF, or VHFS_PUNT.
+ * Return: 0, -EBADF, or VHFS_PUNT if a worker has to close it.
  */
 int vhfs_handle_close(struct vhfs_req *req, u64 id)
 {
@@ -257,7 +285,7 @@ int vhfs_handle_close(struct vhfs_req *req, u64 id)
 		vhfs_handle_put(handle, !req->hot);
 		return r;
 	}
-	/* Closing is what was asked for, so it is done here, hot or not. */
+	/* Close the file before the guest gets its reply, even in the poller's thread. */
 	if (vhfs_handle_unlink(handle))
 		vhfs_handle_put(handle, true);
 	vhfs_handle_put(handle, true);
@@ -265,8 +293,8 @@ int vhfs_handle_close(struct vhfs_req *req, u64 id)
 }
 
 /**
- * vhfs_handles_clear - the guest has nothing open any more
- * @ex: the export; its session number was changed
+ * vhfs_handles_clear - close all handles
+ * @ex: the export; the caller has changed its session number
  */
 void vhfs_handles_clear(struct vhfs_export *ex)
 {
@@ -274,7 +302,7 @@ void vhfs_handles_clear(struct vhfs_export *ex)
 	unsigned long id;
 
 	xa_for_each(&ex->table.handles, id, handle) {
-		/* A RELEASE that began before may be faster, and free it. */
+		/* A RELEASE that began before may free the handle, so take a reference. */
 		handle = vhfs_handle_find(ex, id);
 		if (!handle)
 			continue;
