@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The table of operations, and the steps that all of them share: this file looks up the request's
- * node, checks it, takes on the credentials that it acts with (cred.c), and calls the operation's
- * function.  It also says which requests the poller's thread may carry out.
+ * The table of operations, and the steps that all of them share.  This file looks up the request's
+ * node, checks it, takes on the credentials that the request acts with (cred.c), and calls the
+ * operation's function.  It also decides which requests the poller's thread may carry out.
  */
 #include <linux/vhost_serve.h>
 
@@ -60,7 +60,7 @@ const struct vhfs_op vhfs_ops[VHFS_OPS] = {
 	   .names = { VHFS_NAME_ONE, VHFS_NAME_TARGET }),
 	OP(LINK,	link,	MAKES, IN(link), OUT(entry), .names = NAME1),
 	OP(CREATE,	create,	MAKES | ROOM, IN(create), OPENED, .names = NAME1),
-	/* Linux has "/" as the name of a file that has none. */
+	/* Linux sends "/" as the name, because a temporary file has none. */
 	OP(TMPFILE,	tmpfile, MAKES | ROOM, IN(create), OPENED,
 	   .names = { VHFS_NAME_UNUSED }),
 
@@ -101,9 +101,10 @@ const struct vhfs_op vhfs_ops[VHFS_OPS] = {
 /* clang-format on */
 
 /*
- * The first time, which is in the poller's round, is the only one that looks for the node.  Who
- * carries the request out depends on the node's file system (vhfs_is_hot()), so a node that the
- * guest is told of in the meantime must not become the request's.
+ * The first call, in the poller's round, finds the node, and later calls keep it.  They must,
+ * because the file system of that node decides which thread carries the request out
+ * (vhfs_is_hot()).  Only a request that closes may go on without a node.  A worker carries it out,
+ * and looks again.
  */
 static __always_inline int vhfs_find_node(struct vhfs_req *req)
 {
@@ -118,19 +119,22 @@ static __always_inline int vhfs_check_node(struct vhfs_req *req)
 {
 	int r;
 
-	/* What is open can be closed, wherever it went. */
+	/* The guest may close a file that has left the export. */
 	if (req->op->flags & (VHFS_OP_NO_NODE | VHFS_OP_CLOSES))
 		return 0;
 	r = vhfs_is_live(req->node) ? 0 : vhfs_bring_back(req, req->node);
 	if (r)
 		return r;
-	/* Automount points are directories without a lookup. */
+	/* An automount point is a directory in which nothing can be looked up. */
 	if (req->op->flags & VHFS_OP_DIR && !d_can_lookup(req->node->dentry))
 		return -ENOTDIR;
 	return vhfs_node_check(req, req->node);
 }
 
-/* The guest says that the caller may not keep set-id bits, see KILLPRIV_V2. */
+/*
+ * Whether the file has to lose its set-id bits, because the guest says so
+ * (FUSE_HANDLE_KILLPRIV_V2).
+ */
 static bool vhfs_kills(const struct vhfs_req *req)
 {
 	switch (req->in.opcode) {
@@ -151,14 +155,14 @@ static bool vhfs_kills(const struct vhfs_req *req)
 		       FUSE_SETXATTR_ACL_KILL_SGID;
 	case FUSE_FALLOCATE:
 	case FUSE_COPY_FILE_RANGE:
-		/* These have no flag for it, and the guest leaves it to us all the same. */
+		/* These requests have no flag for it, and yet the guest leaves it to the server. */
 		return req->in.uid;
 	default:
 		return false;
 	}
 }
 
-/* The request gives a file another name, and makes no file that the caller has to own. */
+/* Whether the request gives a file another name, and makes no file that the caller has to own. */
 static bool vhfs_only_names(const struct vhfs_req *req)
 {
 	switch (req->in.opcode) {
@@ -173,9 +177,11 @@ static bool vhfs_only_names(const struct vhfs_req *req)
 }
 
 /*
- * On an id-mapped mount the VFS makes a name only for ids that the mount maps.  It may map the
- * caller's and not the opener's.  An opener that may not act as the caller acts as itself where no
- * file is made.
+ * The credentials with which a request makes a name.
+ *
+ * The request acts as its caller, because on an id-mapped mount the VFS makes a name only for ids
+ * that the mount maps.  The mount may map the caller's ids and not the opener's.  If the opener may
+ * not act as the caller, the request acts as the opener, unless it makes a file.
  */
 static const struct cred *vhfs_cred_maker(struct vhfs_req *req, bool kill)
 {
@@ -207,8 +213,9 @@ static int vhfs_run_as_caller(struct vhfs_req *req, const struct cred *cred)
 }
 
 /*
- * A caller that is not root makes files as on a local file system: without CAP_FSETID the
- * set-group-ID bit is cleared if the caller is not in the file's group.
+ * If the caller is not root, the request makes files without CAP_FSETID.  Then the VFS clears the
+ * set-group-ID bit of a new file unless the caller is in the file's group, as on a local file
+ * system.
  */
 static int vhfs_run_with_rights(struct vhfs_req *req)
 {
@@ -216,14 +223,18 @@ static int vhfs_run_with_rights(struct vhfs_req *req)
 
 	if (req->op->flags & VHFS_OP_AS_CALLER)
 		return vhfs_run_as_caller(req, vhfs_cred_maker(req, kills || req->in.uid));
-	/* Whether the group bit goes depends on the caller's group. */
+	/* The VFS keeps the group bit if the caller is in the file's group. */
 	if (kills && req->in.opcode == FUSE_SETXATTR)
 		return vhfs_run_as_caller(req, vhfs_cred_caller(req, true));
-	/* The export has them until after the request. */
+	/* The export holds these credentials until after the request. */
 	return vhfs_run_as(req, vhfs_cred_base(req->ex->creds, kills));
 }
 
-/* Here, where no lock is held.  What the guest knows already needs no room: vhfs_may_make(). */
+/*
+ * Look for room here, because a worker may have to wait for it, and holds no lock yet.  Without
+ * room the request goes on: it may find a file that the guest knows already.  If it has to make a
+ * file, vhfs_may_make() refuses.
+ */
 static int vhfs_ask_for_room(struct vhfs_req *req)
 {
 	int r;
@@ -236,9 +247,10 @@ static int vhfs_ask_for_room(struct vhfs_req *req)
 }
 
 /*
- * In the poller's round.  Of the operations that the round carries out none changes or makes
- * anything, so all of them act with the export's own credentials.  The export stays until after
- * the round, so the thread takes no reference on them, as override_creds() does.
+ * Carry out a request in the poller's round, with the export's own credentials.  A round carries
+ * out no operation that changes or makes anything, so no request has to act as its caller here.
+ * The export stays until after the round.  So the thread takes no reference to the credentials,
+ * while override_creds() would.
  */
 static __always_inline int vhfs_run_with_base(struct vhfs_req *req)
 {
@@ -264,7 +276,7 @@ static __always_inline int vhfs_run_in_round(struct vhfs_req *req)
 	return vhfs_check_node(req) ?: vhfs_run_with_base(req);
 }
 
-/* READ needs its node only if it is not carried out here: vhfs_is_hot() looks at it. */
+/* A READ needs its node only if the round cannot carry it out: vhfs_is_hot() looks at the node. */
 static int vhfs_run_read_in_round(struct vhfs_req *req)
 {
 	int r;
@@ -279,10 +291,10 @@ static int vhfs_run_read_in_round(struct vhfs_req *req)
 
 /**
  * vhfs_run - carry out a request
- * @req: decoded
+ * @req: the request, decoded
  *
- * Returns 0, an error, VHFS_PUNT (not in a worker: nothing was done) or
- * VHFS_PARKED.
+ * Return: 0, an error, VHFS_PARKED, or VHFS_PUNT.  After VHFS_PUNT nothing was done, and a worker
+ * has to carry the request out.  A worker does not get VHFS_PUNT.
  */
 int vhfs_run(struct vhfs_req *req)
 {
@@ -313,7 +325,7 @@ static bool vhfs_write_is_hot(const struct vhfs_req *req)
 
 	if (req->threadless)
 		return true;
-	/* A write that goes to the disk at once waits for the disk. */
+	/* The thread would wait until the data are on the disk. */
 	if (flags & (O_DIRECT | O_DSYNC | __O_SYNC) && !vhfs_in_memory(sb))
 		return false;
 	return iov_iter_count(&req->src) <= VHFS_HOT_COPY;
@@ -323,7 +335,7 @@ static bool vhfs_data_is_hot(const struct vhfs_req *req)
 {
 	switch (req->in.opcode) {
 	case FUSE_READ:
-		/* The round has read it already if the page cache has it. */
+		/* If the page cache had the data, the round would have read them. */
 		return req->threadless;
 	case FUSE_WRITE:
 		return vhfs_write_is_hot(req);
@@ -336,7 +348,7 @@ static bool vhfs_data_is_hot(const struct vhfs_req *req)
 	}
 }
 
-/* A frozen file system has these wait until it is thawed. */
+/* Whether the request would wait if the file system were frozen. */
 static bool vhfs_waits_for_thaw(const struct vhfs_req *req)
 {
 	return req->op->flags & VHFS_OP_CHANGES ||
@@ -345,15 +357,15 @@ static bool vhfs_waits_for_thaw(const struct vhfs_req *req)
 }
 
 /**
- * vhfs_is_hot - may the poller's thread carry out a request after its round?
- * @req: that the poller could not carry out in its round
+ * vhfs_is_hot - whether the poller's thread may carry out a request after its round
+ * @req: the request, which the poller could not carry out in its round
  */
 bool vhfs_is_hot(const struct vhfs_req *req)
 {
-	/* To bring a node back may take long. */
+	/* To bring a swapped node back may take long. */
 	if (req->node && !vhfs_is_live(req->node))
 		return false;
-	/* Nothing says which file system the file is of. */
+	/* Without a node this thread does not know which file system the file is on. */
 	if (!req->node && req->op->flags & VHFS_OP_CLOSES)
 		return false;
 	return req->op->flags & VHFS_OP_HOT && vhfs_data_is_hot(req) &&
@@ -361,10 +373,10 @@ bool vhfs_is_hot(const struct vhfs_req *req)
 }
 
 /**
- * vhfs_wire_error - an error as FUSE takes it
+ * vhfs_wire_error - translate an error for the guest
  * @error: 0, or negative
  *
- * The kernel has errors for its own use, from 512 on.
+ * Errors from 512 on are the kernel's own, and the guest must not get them.
  */
 int vhfs_wire_error(int error)
 {
