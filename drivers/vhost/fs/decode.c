@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * This file decodes a FUSE request: it copies each byte that the guest wrote once, and checks the
- * copy.  dispatch.c carries the request out.
+ * Decode a FUSE request: this file copies each byte that the guest wrote once, and checks the copy.
+ * dispatch.c carries the request out.
  */
 #include <linux/limits.h>
 #include <linux/nospec.h>
@@ -12,10 +12,13 @@
 
 #include "fs.h"
 
-/* The most that may follow the fixed arguments: a value, or names. */
+/* The most bytes that may follow the fixed arguments: SETXATTR has a name and a value there. */
 #define MAX_REST	(XATTR_SIZE_MAX + XATTR_NAME_MAX + 1)
 
-/* Drivers put the header and the fixed arguments in a buffer each, or in one. */
+/*
+ * The quick way to copy the header or the fixed arguments.  Drivers put each of them in a buffer of
+ * its own, or both in one.
+ */
 static __always_inline bool vhfs_fetch_words(struct vhfs_req *req, void *to, size_t len)
 {
 	const void __user *from = vserve_words_of(&req->src, len);
@@ -26,7 +29,7 @@ static __always_inline bool vhfs_fetch_words(struct vhfs_req *req, void *to, siz
 	return true;
 }
 
-/* Most names, and what follows them, are in one buffer, and short. */
+/* The quick way to copy names and what follows them.  Most are short, and lie in one buffer. */
 static bool vhfs_fetch_bytes(struct vhfs_req *req, void *to, size_t len)
 {
 	const void __user *from = vserve_bytes_of(&req->src, len);
@@ -38,8 +41,8 @@ static bool vhfs_fetch_bytes(struct vhfs_req *req, void *to, size_t len)
 }
 
 /*
- * Without page faults, in the poller, a copy that falls short says nothing: the
- * worker will see.
+ * The poller copies with page faults off, so a short copy does not say that the guest's memory is
+ * bad.  A worker copies again.
  */
 static int vhfs_fetch_any(struct vhfs_req *req, void *to, size_t len)
 {
@@ -65,7 +68,7 @@ static int vhfs_get_header(struct vhfs_req *req)
 	size_t given = iov_iter_count(&req->src);
 	int r;
 
-	/* Of known size, so the compiler unrolls the copy. */
+	/* The size is a constant, so that the compiler unrolls the copy. */
 	r = vhfs_fetch(req, &req->in, sizeof(req->in));
 	if (r)
 		return r;
@@ -75,7 +78,10 @@ static int vhfs_get_header(struct vhfs_req *req)
 	return 0;
 }
 
-/* Room for the answer is asked for first: nothing is done that cannot be told. */
+/*
+ * Check that the guest has room for the reply.  Otherwise the operation would be carried out, and
+ * the guest could not be told.
+ */
 static int vhfs_check_room(const struct vhfs_req *req)
 {
 	const struct vhfs_op *op = req->op;
@@ -88,7 +94,7 @@ static int vhfs_check_room(const struct vhfs_req *req)
 	return req->out_room < want ? -EINVAL : 0;
 }
 
-/* SETXATTR has grown, by negotiation. */
+/* A guest that negotiated FUSE_SETXATTR_EXT sends longer arguments with SETXATTR. */
 static size_t vhfs_fixed_size(const struct vhfs_req *req, size_t given)
 {
 	const struct vhfs_op *op = req->op;
@@ -134,7 +140,9 @@ static int vhfs_check_string(enum vhfs_name kind, const char *name, size_t len)
 	}
 }
 
-/* @rest bytes at @at are strings, each with its end, then the tail. */
+/*
+ * Split @rest bytes at @at into strings, each with its terminating zero, and the tail behind them.
+ */
 static int vhfs_split_strings(struct vhfs_req *req, const char *at, size_t rest)
 {
 	unsigned int i;
@@ -164,7 +172,9 @@ static int vhfs_split_strings(struct vhfs_req *req, const char *at, size_t rest)
 	return 0;
 }
 
-/* Most names fit behind the fixed arguments, so nothing is allocated for them. */
+/*
+ * Most names fit behind the fixed arguments in req->fixed, so that nothing is allocated for them.
+ */
 static char *vhfs_room_for_rest(struct vhfs_req *req, size_t size)
 {
 	const struct vserve_vring *vring = req->ring;
@@ -193,7 +203,7 @@ static noinline int vhfs_get_rest(struct vhfs_req *req, size_t rest)
 
 	if (rest > MAX_REST)
 		return -EINVAL;
-	/* Too much for the poller to copy, or to allocate. */
+	/* The poller would copy for too long, and can allocate little. */
 	if (!req->may_sleep && rest >= PAGE_SIZE)
 		return VHFS_PUNT;
 	to = vhfs_room_for_rest(req, rest + 1);
@@ -206,7 +216,7 @@ static noinline int vhfs_get_rest(struct vhfs_req *req, size_t rest)
 	return vhfs_split_strings(req, to, rest);
 }
 
-/* One supplementary group is all that a guest sends (FUSE_CREATE_SUPP_GROUP). */
+/* A guest sends one supplementary group at most (FUSE_CREATE_SUPP_GROUP). */
 static int vhfs_get_groups(struct vhfs_req *req, const void *ext, size_t len)
 {
 	const struct fuse_supp_groups *groups = ext;
@@ -279,7 +289,10 @@ static int vhfs_get_args(struct vhfs_req *req)
 	if (req->op->flags & VHFS_OP_DATA_IN) {
 		if (ext)
 			return -EINVAL;
-		/* It stays where it is until it is written. */
+		/*
+		 * The data stay in the guest's memory until vhfs_write() passes them to the file
+		 * system.
+		 */
 		iov_iter_truncate(&req->src, left);
 		return 0;
 	}
@@ -292,7 +305,7 @@ static int vhfs_get_args(struct vhfs_req *req)
 	return ext ? vhfs_get_ext(req, ext) : 0;
 }
 
-/* The line of the table for an opcode of the guest's; NULL: it is not served. */
+/* Find the line of the table for an opcode from the guest.  Returns NULL if no operation has it. */
 static const struct vhfs_op *vhfs_find_op(u32 opcode)
 {
 	const struct vhfs_op *op;
@@ -304,10 +317,12 @@ static const struct vhfs_op *vhfs_find_op(u32 opcode)
 }
 
 /**
- * vhfs_decode - read a request
- * @req: with @ex, @ring, @src, @dst, @out_room and @may_sleep; all else before @src is zero
+ * vhfs_decode - read a request from the guest's memory
+ * @req: the request: @ex, @ring, @src, @dst, @out_room and @may_sleep are set, and all else before
+ * @src is zero
  *
- * Returns 0, an error to answer with (if req->known), or VHFS_PUNT.
+ * Return: 0, an error, or VHFS_PUNT if a worker has to decode the request.  The guest can be told
+ * of the error only if req->known is set.
  */
 int vhfs_decode(struct vhfs_req *req)
 {
@@ -323,7 +338,7 @@ int vhfs_decode(struct vhfs_req *req)
 	r = vhfs_check_room(req);
 	if (r)
 		return r;
-	/* Pairs with the release in vhfs_init(): what was negotiated is set. */
+	/* Pairs with the release in vhfs_init(): if the session is up, its flags are set. */
 	if (!smp_load_acquire(&req->ex->session.up) &&
 	    !(req->op->flags & VHFS_OP_BEFORE_INIT))
 		return -EIO;
@@ -332,8 +347,8 @@ int vhfs_decode(struct vhfs_req *req)
 }
 
 /**
- * vhfs_req_free - let go of what a request allocated, not of itself
- * @req: answered, or to be decoded again
+ * vhfs_req_free - free what a request has allocated, but not the request
+ * @req: the request, answered or about to be decoded again
  */
 void vhfs_req_free(struct vhfs_req *req)
 {
