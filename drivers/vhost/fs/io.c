@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * READ and WRITE.  Data are copied once, between the host's page cache (or the disk) and the
- * guest's pages.  These are user memory of the owner, so the thread has the owner's mm in use.
+ * guest's pages.  These pages are memory of the owner's process, so the thread that copies uses the
+ * owner's mm.
  *
- * In its round the poller reads only data that are in the page cache.  After the round its thread
- * carries out other requests, or a worker does: see vhfs_is_hot().
+ * In its round the poller reads only data that are in the page cache.  After the round the poller's
+ * thread, or a worker, carries out the other requests: see vhfs_is_hot().
  */
 #include <linux/blkdev.h>
 #include <linux/cacheflush.h>
@@ -18,10 +19,13 @@
 
 #include "fs.h"
 
-/* As far as relatime looks back. */
+/* Relatime changes an access time that is older than this. */
 #define DAY	(24 * 60 * 60)
 
-/* The range that is read, and its place: behind the header of the reply. */
+/*
+ * Set @iter to where the data go, behind the header of the reply.  Returns false if the offset
+ * cannot be one of a file.
+ */
 static bool vhfs_read_iter(const struct vhfs_req *req,
 			   const struct fuse_read_in *arg,
 			   struct iov_iter *iter)
@@ -37,8 +41,8 @@ static bool vhfs_read_iter(const struct vhfs_req *req,
 }
 
 /*
- * Does touch_atime() change the access time?  Relatime, the default, has it changed once a day at
- * most, and after changes of the file.
+ * Whether touch_atime() changes the access time.  With relatime, the default, it does so only if
+ * the file has changed since the last access, or if that was a day ago.
  */
 static bool vhfs_atime_is_due(const struct file *file)
 {
@@ -58,7 +62,7 @@ static bool vhfs_atime_is_due(const struct file *file)
 	       ktime_get_real_seconds() - atime.tv_sec >= DAY;
 }
 
-/* An access time that has to be written down may wait for a journal. */
+/* Whether the read may wait for a journal, because the file system writes the access time down. */
 static bool vhfs_atime_waits(const struct file *file)
 {
 	struct inode *inode = file_inode(file);
@@ -73,11 +77,14 @@ static bool vhfs_may_read_in_round(const struct file *file, size_t len)
 	if (!S_ISREG(file_inode(file)->i_mode) || len > VHFS_HOT_COPY ||
 	    vserve_read_is_watched(file))
 		return false;
-	/* A fanotify listener is asked first, and may take its time; so may an atime update. */
+	/*
+	 * A fanotify listener may have to permit the read, which takes long, and an update of the
+	 * access time may wait for a journal.
+	 */
 	return !FMODE_FSNOTIFY_PERM(file->f_mode) && !vhfs_atime_waits(file);
 }
 
-/* Most READs have one buffer for the data. */
+/* Copy part of a page to the guest.  Most READs have one buffer for the data, which is quicker. */
 static bool vhfs_copy_bytes(struct page *page, size_t offset, size_t len, struct iov_iter *iter)
 {
 	void __user *at = vserve_buffer_of(iter, len);
@@ -94,7 +101,10 @@ static bool vhfs_copy_bytes(struct page *page, size_t offset, size_t len, struct
 	return done;
 }
 
-/* Of a page of tmpfs.  Returns 0 at the end of the file, and -EAGAIN where tmpfs might sleep. */
+/*
+ * Copy part of a page of tmpfs.  Returns 0 at the end of the file, and -EAGAIN where tmpfs might
+ * sleep.
+ */
 static ssize_t vhfs_copy_page(const struct inode *inode, struct folio *folio, loff_t pos,
 			      struct iov_iter *iter)
 {
@@ -104,7 +114,7 @@ static ssize_t vhfs_copy_page(const struct inode *inode, struct folio *folio, lo
 
 	if (!folio_test_uptodate(folio) || folio_test_locked(folio) || PageHWPoison(page))
 		return -EAGAIN;
-	/* After the page was found, because a truncation changes the size first. */
+	/* Read the size only now: a truncation changes the size first, and then removes pages. */
 	size = i_size_read(inode);
 	if (pos >= size)
 		return 0;
@@ -121,7 +131,7 @@ static ssize_t vhfs_copy_cached(const struct inode *inode, loff_t pos, struct io
 	struct folio *folio = filemap_get_folio(inode->i_mapping, pos >> PAGE_SHIFT);
 	ssize_t r;
 
-	/* There is no page, or it is swapped out. */
+	/* The file has no page here, or the page is swapped out. */
 	if (IS_ERR(folio))
 		return pos < i_size_read(inode) ? -EAGAIN : 0;
 	r = vhfs_copy_page(inode, folio, pos, iter);
@@ -130,9 +140,9 @@ static ssize_t vhfs_copy_cached(const struct inode *inode, loff_t pos, struct io
 }
 
 /*
- * tmpfs knows no NOWAIT.  Its read_iter() locks each page, and sleeps for those that are swapped
- * out.  So the poller copies from the page cache itself, and asks and tells what
- * vfs_iocb_iter_read() and shmem_file_read_iter() do.
+ * tmpfs does not support NOWAIT: its read_iter() locks each page, and sleeps until a page is
+ * swapped in.  So the poller copies from the page cache itself.  It makes the checks of
+ * vfs_iocb_iter_read(), and reports the access as that function and shmem_file_read_iter() do.
  */
 static ssize_t vhfs_read_shmem(struct file *file, loff_t pos, struct iov_iter *iter)
 {
@@ -156,7 +166,10 @@ static ssize_t vhfs_read_shmem(struct file *file, loff_t pos, struct iov_iter *i
 	return done;
 }
 
-/* Apart, so that READs of tmpfs need no kiocb, which the compiler zeroes. */
+/*
+ * This is a function of its own so that READs of tmpfs have no kiocb on the stack, which the
+ * compiler would zero.
+ */
 static noinline ssize_t vhfs_read_nowait(struct file *file, const struct fuse_read_in *arg,
 					 struct iov_iter *iter)
 {
@@ -171,7 +184,7 @@ static noinline ssize_t vhfs_read_nowait(struct file *file, const struct fuse_re
 	return vfs_iocb_iter_read(file, &iocb, iter);
 }
 
-/* Returns -EAGAIN, or another error, if the poller's round cannot read what is asked for. */
+/* Returns an error, mostly -EAGAIN, if the poller's round cannot read the data. */
 static ssize_t vhfs_read_cached(struct file *file, const struct fuse_read_in *arg,
 				struct iov_iter *iter)
 {
@@ -191,14 +204,16 @@ static int vhfs_read_in_round(struct vhfs_req *req, struct file *file, struct io
 	r = vhfs_read_cached(file, arg, iter);
 	if (r < 0)
 		return VHFS_PUNT;
-	/* Less than asked for is right at the end of the file only. */
+	/* A short read is right only at the end of the file. */
 	if (r < len && arg->offset + r < i_size_read(file_inode(file)))
 		return VHFS_PUNT;
 	req->data_len = r;
 	return 0;
 }
 
-/* Misaligned for the disk: it is served all the same, by the page cache. */
+/*
+ * Whether the disk can take the I/O directly.  If it cannot, the I/O goes through the page cache.
+ */
 static bool vhfs_is_aligned_for_direct(struct file *file, loff_t pos,
 				       const struct iov_iter *iter)
 {
@@ -216,7 +231,7 @@ static ssize_t vhfs_do_part(struct vhfs_req *req, struct vhfs_handle *handle,
 {
 	struct file *file = handle->file;
 
-	/* A listener may have been added since the request was taken. */
+	/* Ask again, because a listener may have been added since the request was taken. */
 	if (iocb->ki_flags & IOCB_DIRECT && req->threadless && vhfs_direct_needs_no_thread(req))
 		return vhfs_direct_io(req, handle, iocb, iter);
 	if (iocb->ki_flags & IOCB_WRITE)
@@ -225,12 +240,13 @@ static ssize_t vhfs_do_part(struct vhfs_req *req, struct vhfs_handle *handle,
 }
 
 /*
- * Does the guest look only at the error of an answer, and not at its length?
+ * Whether the guest looks only at the error of a reply, and not at its length.
  *
- * So Linux does when it moves pages of its cache.  It takes a short READ for the end of the file,
- * and keeps zeroes for the rest.  After a short WRITE it takes all pages for written.  It does
- * look at the length of a read(2) or write(2) that goes by its cache, where the program can ask
- * again.  Such a READ has the program's lock owner, and such a WRITE lacks FUSE_WRITE_CACHE.
+ * Linux does so when it reads or writes pages of its cache.  It takes a short READ for the end of
+ * the file, and keeps zeroes for the rest.  After a short WRITE it takes all pages for written.
+ * Linux does look at the length for a read(2) or write(2) that bypasses its cache, because the
+ * program can ask again.  Such a READ has the program's lock owner, and such a WRITE lacks
+ * FUSE_WRITE_CACHE.
  */
 static bool vhfs_is_all_or_nothing(const struct vhfs_req *req)
 {
@@ -240,12 +256,12 @@ static bool vhfs_is_all_or_nothing(const struct vhfs_req *req)
 }
 
 /**
- * vhfs_io_result - how a READ or WRITE ended, for the guest
- * @req: READ or WRITE
- * @done: bytes that were moved
- * @r: how the last try ended: bytes, 0 at the end of the file, or an error
+ * vhfs_io_result - decide which length or error the guest is told of
+ * @req: the READ or WRITE
+ * @done: how many bytes were moved in all
+ * @r: how the last attempt ended: bytes, 0 at the end of the file, or an error
  *
- * Return: how many bytes the answer is to say, or the error that it is to say instead.
+ * Return: the number of bytes for the reply, or the error that takes its place.
  */
 ssize_t vhfs_io_result(const struct vhfs_req *req, ssize_t done, ssize_t r)
 {
@@ -253,16 +269,18 @@ ssize_t vhfs_io_result(const struct vhfs_req *req, ssize_t done, ssize_t r)
 		return done ?: r;
 	if (r < 0)
 		return r;
-	/* The file system stopped without a reason. */
+	/* The file system has stopped early without an error. */
 	if (req->in.opcode == FUSE_WRITE && done < vhfs_args(req, struct fuse_write_in)->size)
 		return -EIO;
 	return done;
 }
 
 /*
- * All of @all, or up to an error or the end of the file.  Returns -EIOCBQUEUED as
- * vhfs_direct_io() does.  A short append is not continued, because another writer's data may be at
- * the end by then; the program gets the length of the first part.
+ * Read or write all of @all, up to an error or the end of the file.  Returns -EIOCBQUEUED as
+ * vhfs_direct_io() does.
+ *
+ * A short append is not continued, because another writer's data may be at the end by then.  The
+ * program gets the length of the first part.
  */
 static ssize_t vhfs_do_io(struct vhfs_req *req, struct vhfs_handle *handle,
 			  struct kiocb *iocb, const struct iov_iter *all)
@@ -272,11 +290,17 @@ static ssize_t vhfs_do_io(struct vhfs_req *req, struct vhfs_handle *handle,
 	ssize_t done = 0, r;
 
 	do {
-		/* Anew, because a limit of the file's size cuts @iter.  The next try says so. */
+		/*
+		 * Start from @all again, because the last attempt has cut @iter if it met a limit
+		 * of the file's size.  This attempt then returns the error.
+		 */
 		iter = *all;
 		iov_iter_advance(&iter, done);
 		r = vhfs_do_part(req, handle, iocb, &iter);
-		/* The file system is more particular than the disk; a worker copies then. */
+		/*
+		 * The file system may ask for more alignment than the disk.  A worker can then
+		 * copy.
+		 */
 		if (r == -EINVAL && iocb->ki_flags & IOCB_DIRECT && !req->hot) {
 			iocb->ki_flags &= ~IOCB_DIRECT;
 			iter = *all;
@@ -286,21 +310,24 @@ static ssize_t vhfs_do_io(struct vhfs_req *req, struct vhfs_handle *handle,
 		if (r > 0)
 			done += r;
 		/*
-		 * The page cache takes the rest, because a queued rest would end the request
-		 * with its own length only.
+		 * Use the page cache for the rest.  If the rest were queued, its completion would
+		 * end the request with the length of the rest alone.
 		 */
 		if (r > 0 && req->threadless)
 			iocb->ki_flags &= ~IOCB_DIRECT;
 	} while (r > 0 && done < want && !(iocb->ki_flags & IOCB_APPEND));
-	/* The disk may have ended the request, and the ring may have freed its slot. */
+	/*
+	 * The disk may have ended the request, and the ring may have freed its slot, so leave it
+	 * alone.
+	 */
 	if (r == -EIOCBQUEUED)
 		return r;
 	return vhfs_io_result(req, done, r);
 }
 
 /*
- * The poller's thread was to submit direct I/O, and would copy, or wait: a worker does.  Nothing
- * was done yet.
+ * Whether to leave the request to a worker.  The poller's thread was to queue direct I/O, and would
+ * now have to copy, or to wait for the disk.  Nothing was done yet.
  */
 static bool vhfs_is_not_for_poller(const struct vhfs_req *req, const struct kiocb *iocb)
 {
@@ -359,9 +386,9 @@ int vhfs_read(struct vhfs_req *req)
 }
 
 /*
- * O_APPEND is where the end is on the host, which may be elsewhere than the guest
- * thinks; but not for pages of the guest's cache, which have their place.  A guest that writes
- * back knows the end better than the host, whatever it writes.
+ * O_APPEND means the end of the file on the host, which may be elsewhere than the guest thinks.  It
+ * does not apply to pages of the guest's cache, because each of them has its place.  A guest that
+ * writes back knows the end better than the host, so the host never appends for it.
  */
 static int vhfs_write_flags(const struct vhfs_req *req)
 {
