@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Nodes: the inodes that a guest knows, by the number that it knows them by.
+ * Nodes: the inodes that a guest knows.  The guest names a node by a number.
  *
- * Two names of one inode in one mount are one node, because the guest's page cache would hold the
- * file twice otherwise.  A node counts how often the guest was told of it, and goes when the
- * guest's FORGETs have counted that down; a guest cannot count down further.  It pins a dentry,
- * which is one of the inode's names.  If that name was removed and the guest looks up another one,
- * the node takes that one.  Beyond a cap nodes are swapped, and pin nothing: the head of swap.c has
- * the rule.
+ * Two names of one inode in one mount are one node.  Otherwise the guest's page cache would hold
+ * the file twice.  A node counts how often the guest was told of it, and goes away when the guest's
+ * FORGETs have counted that down; a guest cannot count down further.
+ *
+ * A node pins a dentry, which is one of the inode's names.  If that name was removed and the guest
+ * looks up another one, the node takes the other one.  Beyond a cap nodes are swapped, and pin
+ * nothing: the head of swap.c has the rule.
  */
 #include <linux/dcache.h>
 #include <linux/hash.h>
@@ -15,7 +16,7 @@
 
 #include "fs.h"
 
-/* A part of struct vhfs_node: what it is found by. */
+/* The key by which a node is found.  It is also a part of struct vhfs_node. */
 struct vhfs_key {
 	struct inode *inode;
 	struct vhfs_mount *mount;
@@ -24,7 +25,7 @@ struct vhfs_key {
 static_assert(offsetof(struct vhfs_node, mount) ==
 	      offsetof(struct vhfs_node, inode) + offsetof(struct vhfs_key, mount));
 
-/* Two addresses need no jhash().  A guest can choose neither of them. */
+/* A guest can choose neither of the two addresses, so they do not need jhash(). */
 static u32 vhfs_key_hash(const void *data, u32 len, u32 seed)
 {
 	const struct vhfs_key *key = data;
@@ -33,7 +34,7 @@ static u32 vhfs_key_hash(const void *data, u32 len, u32 seed)
 		       (uintptr_t)key->mount, 32);
 }
 
-/* Returns 0 if they are the same. */
+/* Returns 0 if the node has the key. */
 static int vhfs_key_differs(struct rhashtable_compare_arg *arg, const void *obj)
 {
 	const struct vhfs_key *key = arg->key;
@@ -65,7 +66,7 @@ static void vhfs_node_free(struct vhfs_node *node)
 }
 
 /**
- * vhfs_reap_nodes - let go of nodes that the poller could not
+ * vhfs_reap_nodes - free the nodes whose last reference the poller dropped
  * @ex: the export
  */
 void vhfs_reap_nodes(struct vhfs_export *ex)
@@ -78,9 +79,10 @@ void vhfs_reap_nodes(struct vhfs_export *ex)
 }
 
 /**
- * vhfs_node_put - the end of vhfs_node_get()
- * @node: or NULL
- * @may_sleep: not in the poller: the last reference may be the inode's, too
+ * vhfs_node_put - drop a reference to a node
+ * @node: the node, or NULL
+ * @may_sleep: free the node here if this was the last reference; otherwise the export's reaper
+ *	does, because the node may hold the last reference to its inode
  */
 void vhfs_node_put(struct vhfs_node *node, bool may_sleep)
 {
@@ -101,7 +103,7 @@ void vhfs_node_put(struct vhfs_node *node, bool may_sleep)
 		queue_work(ex->reap_wq, &ex->reaper);
 }
 
-/* Under node->lock.  Most often the bit is set, and other CPUs may keep what they have read. */
+/* The caller holds node->lock.  Most often the bit is set already, and then this writes nothing. */
 static void vhfs_node_used(struct vhfs_node *node)
 {
 	if (!node->used)
@@ -109,17 +111,17 @@ static void vhfs_node_used(struct vhfs_node *node)
 }
 
 /**
- * vhfs_node_hold - hold a node that was found
- * @node: under RCU
+ * vhfs_node_hold - take a reference to a node that was found in a table
+ * @node: the node; the caller has been under RCU since it found it
  *
- * Returns false if it is about to go.  The caller puts it, else.
+ * Return: false if the node is about to be freed; otherwise the caller puts it.
  */
 bool vhfs_node_hold(struct vhfs_node *node)
 {
 	bool there;
 
 	spin_lock(&node->lock);
-	/* Without lookups it is about to go. */
+	/* A node without lookups is about to be freed. */
 	there = node->lookups;
 	if (there)
 		node->refs++;
@@ -129,11 +131,11 @@ bool vhfs_node_hold(struct vhfs_node *node)
 }
 
 /**
- * vhfs_node_get - the node a guest means
+ * vhfs_node_get - find the node that a guest names
  * @ex: the export
- * @id: from the guest
+ * @id: the node's id, from the guest
  *
- * Returns NULL if there is none by that number.
+ * Return: the node, which the caller puts, or NULL if no node has that id.
  */
 struct vhfs_node *vhfs_node_get(struct vhfs_export *ex, u64 id)
 {
@@ -148,11 +150,12 @@ struct vhfs_node *vhfs_node_get(struct vhfs_export *ex, u64 id)
 }
 
 /**
- * vhfs_is_deep - is a node a long way below the root of its mount?
- * @node: held
+ * vhfs_is_deep - whether a node is a long way below the root of its mount
+ * @node: the node, held
  *
- * A guest can make directories of any depth, and other guests wait for the poller's thread, which
- * therefore does not go up all the way.  If one is moved meanwhile, any answer will do.
+ * A guest can make directories of any depth.  The poller's thread does not go all the way up,
+ * because other guests wait for it.  If a rename moves one of the directories meanwhile, any answer
+ * will do.
  */
 bool vhfs_is_deep(const struct vhfs_node *node)
 {
@@ -175,9 +178,9 @@ static int vhfs_node_climbed(struct vhfs_node *node, unsigned int seq)
 }
 
 /*
- * A long way up.  is_subdir() holds rename_lock for all of it if it meets a rename, and all that
- * rename or climb on the host spin meanwhile.  So one worker of the host climbs at a time, and
- * the others sleep.
+ * Check a node that is a long way below the root.  If is_subdir() meets a rename, it holds
+ * rename_lock all the way up, and meanwhile every task of the host that renames or checks spins.
+ * So one worker of the host climbs at a time, and the others sleep.
  */
 static int vhfs_node_climb(const struct vhfs_req *req, struct vhfs_node *node, unsigned int seq)
 {
@@ -193,10 +196,10 @@ static int vhfs_node_climb(const struct vhfs_req *req, struct vhfs_node *node, u
 }
 
 /**
- * vhfs_node_is_beneath - was a node beneath the root of the export, and nothing moved since?
- * @node: it stays while this runs, and its dentry may change
+ * vhfs_node_is_beneath - whether a node was found beneath the root, and nothing has moved since
+ * @node: the node; it is not freed while this runs, but its dentry may change
  *
- * Returns false if vhfs_node_check() has to look.
+ * Return: false if vhfs_node_check() has to look.
  */
 bool vhfs_node_is_beneath(const struct vhfs_node *node)
 {
@@ -205,16 +208,17 @@ bool vhfs_node_is_beneath(const struct vhfs_node *node)
 }
 
 /**
- * vhfs_node_check - is a node beneath the root of the export?
- * @req: that names it, and has done nothing yet
- * @node: held
+ * vhfs_node_check - check that a node is beneath the root of the export
+ * @req: the request that names the node, and has done nothing yet
+ * @node: the node, held
  *
- * Nothing moves between directories without rename_lock, so a node that was seen
- * beneath the root at some state of that lock still is while the state is the same.
- * The root of a submount has to be there, too.
+ * A rename between directories changes the sequence of rename_lock.  So a node that was found
+ * beneath the root at one value of the sequence is still there while the value is the same.  The
+ * root of a submount has to be in its place, too.
  *
- * Returns -ESTALE if it was moved away, or its mount was, and VHFS_PUNT in the poller's thread
- * if it is a long way up: other guests wait for that thread.
+ * Return: 0, -ESTALE if the node or its mount was moved away, or VHFS_PUNT.  The poller's thread
+ * gets VHFS_PUNT if the node is a long way below the root, because other guests wait for that
+ * thread.
  */
 int vhfs_node_check(const struct vhfs_req *req, struct vhfs_node *node)
 {
@@ -230,12 +234,14 @@ int vhfs_node_check(const struct vhfs_req *req, struct vhfs_node *node)
 }
 
 /**
- * vhfs_node_use - make a node fit for an operation that names it
- * @req: that does, and has done nothing yet
- * @node: held
+ * vhfs_node_use - make a node ready for an operation that names it
+ * @req: the request that names the node, and has done nothing yet
+ * @node: the node, held
  *
  * Each node goes through this, or through vhfs_check_node(), before an operation reads its dentry
- * or its inode.  Returns VHFS_PUNT if a worker has to bring it back.
+ * or its inode.
+ *
+ * Return: 0, an error, or VHFS_PUNT if a worker has to bring the node back or to check it.
  */
 int vhfs_node_use(struct vhfs_req *req, struct vhfs_node *node)
 {
@@ -245,12 +251,12 @@ int vhfs_node_use(struct vhfs_req *req, struct vhfs_node *node)
 }
 
 /**
- * vhfs_node_opened - a file of a node is open
+ * vhfs_node_opened - count an open file of a node
  * @ex: the export
- * @id: the node's
- * @dentry: of the file
+ * @id: the id of the node
+ * @dentry: the file's dentry
  *
- * Returns the node for vhfs_node_closed(), or NULL if the guest has forgotten it already.
+ * Return: the node, for vhfs_node_closed(), or NULL if the guest has forgotten it already.
  */
 struct vhfs_node *vhfs_node_opened(struct vhfs_export *ex, u64 id, struct dentry *dentry)
 {
@@ -261,15 +267,20 @@ struct vhfs_node *vhfs_node_opened(struct vhfs_export *ex, u64 id, struct dentry
 	spin_lock(&node->lock);
 	node->opens++;
 	spin_unlock(&node->lock);
-	/* It may have been swapped since it was made.  If this fails a request brings it back. */
+	/*
+	 * The node may have been swapped since the request found it.  If vhfs_swap_in() fails, a
+	 * later request brings the node back.
+	 */
 	if (!vhfs_is_live(node))
 		vhfs_swap_in(node, dentry);
 	return node;
 }
 
 /**
- * vhfs_node_closed - the end of vhfs_node_opened()
- * @node: or NULL; in a context that may sleep
+ * vhfs_node_closed - undo vhfs_node_opened()
+ * @node: the node, or NULL
+ *
+ * The caller may sleep.
  */
 void vhfs_node_closed(struct vhfs_node *node)
 {
@@ -277,20 +288,22 @@ void vhfs_node_closed(struct vhfs_node *node)
 		return;
 	spin_lock(&node->lock);
 	node->opens--;
-	/* Reads by the open file did not say so. */
+	/* READs by vhfs_handle_get_known() have not marked the node as used. */
 	vhfs_node_used(node);
 	spin_unlock(&node->lock);
-	/* It may be the one that the swapper has looked for. */
+	/* The swapper may be able to swap this node now, so it need not wait until vain_until. */
 	if (vhfs_in_vain(node->ex))
 		WRITE_ONCE(node->ex->vain_until, jiffies);
 	vhfs_node_put(node, true);
 }
 
 /*
- * Should @dentry be the node's name, in place of the one it has?  Requests use
- * node->dentry without a lock; so only where there is none, and under node->lock there
- * will be none: no reference but the table's and those of open files.  A deep name stays: the
- * poller may wait for node->lock, and to go up would take long.
+ * Whether @dentry is to replace the node's dentry.
+ *
+ * Requests use node->dentry without a lock.  So it may be replaced only while no request has a
+ * reference: there are those of the table and of open files, and node->lock keeps requests from
+ * taking others.  A node that is deep keeps its dentry.  The poller may wait for node->lock, and to
+ * go up from there would take long.
  */
 static bool vhfs_better_name(struct vhfs_node *node, struct dentry *dentry)
 {
@@ -302,9 +315,11 @@ static bool vhfs_better_name(struct vhfs_node *node, struct dentry *dentry)
 }
 
 /*
- * The guest is told of a node once more.  Returns false if it is about to go, or was
- * swapped, and so does not have @inode.  @old is the name that @dentry took the place of,
- * or NULL, for the caller to put: dput() may sleep, and callers look nodes up under RCU.
+ * Count that the guest is told of a node once more.  Returns false if the node is about to be
+ * freed, or if it was swapped and so does not have @inode.
+ *
+ * If @dentry replaces the node's dentry, @old is set to the latter, and to NULL otherwise.  The
+ * caller puts it later, because callers are under RCU here, and dput() may sleep.
  */
 static bool vhfs_count_lookup(struct vhfs_node *node, const struct inode *inode,
 			      struct dentry *dentry, struct dentry **old)
@@ -339,13 +354,16 @@ static bool vhfs_know_again(struct vhfs_req *req, const struct vhfs_place *at,
 
 	rcu_read_lock();
 	node = rhashtable_lookup(&ex->table.by_inode, &key, vhfs_by_inode);
-	/* Not in the poller: the old name may be the last to hold its directory. */
+	/*
+	 * The poller replaces no dentry, because dput() of the old one may free its directory, and
+	 * sleep.
+	 */
 	found = node && vhfs_count_lookup(node, key.inode,
 					  req->may_sleep ? at->dentry : NULL, &old);
 	if (found)
 		*id = node->id;
 	rcu_read_unlock();
-	/* Not the last of the inode: the caller's name has it, too. */
+	/* The caller's dentry still holds the inode. */
 	dput(old);
 	return found;
 }
@@ -370,24 +388,26 @@ static struct vhfs_node *vhfs_node_new(struct vhfs_export *ex,
 }
 
 /**
- * vhfs_node_hash - a node is live: it is found by its inode
- * @table: its lock is held
- * @node: with its inode, in no hash table
+ * vhfs_node_hash - make a node live, so that it is found by its inode
+ * @table: the table; its lock is held
+ * @node: the node, with its inode, in no hash table
+ *
+ * Return: 0, or an error: -EEXIST if the inode has a live node.
  */
 int vhfs_node_hash(struct vhfs_table *table, struct vhfs_node *node)
 {
 	int r = rhashtable_lookup_insert_fast(&table->by_inode, &node->hash, vhfs_by_inode);
 
-	/* The root of a mount is there as long as the mount: no use to swap it. */
+	/* A mount keeps its root in memory, so nothing is gained if that is swapped. */
 	if (!r && node->mount->can_swap && !vhfs_is_mount_root(node->mount, node->dentry))
 		vhfs_swap_list(table, node);
 	return r;
 }
 
 /**
- * vhfs_node_unhash - the end of vhfs_node_hash()
- * @table: its lock is held
- * @node: that was live until now
+ * vhfs_node_unhash - undo vhfs_node_hash()
+ * @table: the table; its lock is held
+ * @node: the node, live until now
  */
 void vhfs_node_unhash(struct vhfs_table *table, struct vhfs_node *node)
 {
@@ -395,7 +415,7 @@ void vhfs_node_unhash(struct vhfs_table *table, struct vhfs_node *node)
 	vhfs_swap_unlist(table, node);
 }
 
-/* Into both indices.  -EEXIST: another request has been faster. */
+/* Add a node to both indices.  Returns -EEXIST if another request was faster. */
 static int vhfs_node_add(struct vhfs_req *req, struct vhfs_node *node,
 			 const struct vhfs_fid_key *key)
 {
@@ -405,7 +425,7 @@ static int vhfs_node_add(struct vhfs_req *req, struct vhfs_node *node,
 	spin_lock(&table->lock);
 	if (table->session == req->session)
 		r = vhfs_is_swapped(table, key) ? -EEXIST : vhfs_node_hash(table, node);
-	/* The place was reserved, so this allocates nothing. */
+	/* vhfs_know_new() has reserved the entry, so this allocates nothing. */
 	if (!r)
 		xa_store(&table->nodes, node->id, node, GFP_NOWAIT);
 	spin_unlock(&table->lock);
@@ -427,7 +447,10 @@ static int vhfs_know_new(struct vhfs_req *req, const struct vhfs_place *at,
 	r = xa_reserve(&table->nodes, node->id, GFP_KERNEL_ACCOUNT);
 	if (r)
 		goto free;
-	/* Before: the guest may guess it, and forget the node. */
+	/*
+	 * Read the id now.  As soon as the node is in the table, the guest may guess its id and
+	 * forget it.
+	 */
 	*id = node->id;
 	r = vhfs_node_add(req, node, key);
 	if (r)
@@ -436,12 +459,12 @@ static int vhfs_know_new(struct vhfs_req *req, const struct vhfs_place *at,
 release:
 	xa_release(&table->nodes, node->id);
 free:
-	/* The caller has the dentry, too: this is not the last reference. */
+	/* The caller holds the dentry, too, so this does not drop the last reference. */
 	vhfs_node_free(node);
 	return r;
 }
 
-/* One more node, if the limit allows. */
+/* Count one more node.  Returns false if the guest has as many as it may. */
 static bool vhfs_charge_node(struct vhfs_export *ex)
 {
 	if (atomic_inc_return(&ex->table.nr_nodes) <= ex->cfg.max_nodes)
@@ -452,11 +475,11 @@ static bool vhfs_charge_node(struct vhfs_export *ex)
 }
 
 /**
- * vhfs_may_make - is there room for a new node?
- * @req: that would make one, with VHFS_OP_ROOM
+ * vhfs_may_make - whether there is room for a new node
+ * @req: the request that would make a node; its operation has VHFS_OP_ROOM
  *
- * Asked before something is made, so that nothing is left behind that the guest
- * cannot be told of.
+ * An operation asks before it makes a file, so no file is left behind that the guest cannot be told
+ * of.
  */
 bool vhfs_may_make(struct vhfs_req *req)
 {
@@ -468,7 +491,10 @@ bool vhfs_may_make(struct vhfs_req *req)
 	return false;
 }
 
-/* Returns -ENOENT if no swapped node is of the inode. */
+/*
+ * Make the swapped node of an inode live, and tell the guest of it.  Returns -ENOENT if there is no
+ * such node.
+ */
 static int vhfs_know_swapped(struct vhfs_req *req, const struct vhfs_place *at,
 			     const struct vhfs_fid_key *key, u64 *id)
 {
@@ -479,7 +505,7 @@ static int vhfs_know_swapped(struct vhfs_req *req, const struct vhfs_place *at,
 	if (!node)
 		return -ENOENT;
 	r = vhfs_swap_in(node, at->dentry);
-	/* It is held, so it stays live, but a FORGET may have been faster. */
+	/* The reference keeps the node live, but a FORGET may have come first. */
 	if (!r && !vhfs_count_lookup(node, d_inode(at->dentry), NULL, &old))
 		r = -EEXIST;
 	*id = node->id;
@@ -501,8 +527,9 @@ static int vhfs_know_charged(struct vhfs_req *req, const struct vhfs_place *at,
 }
 
 /*
- * No more nodes may be live.  The guest can be told of a swapped one all the same, and finds it
- * where @at is when there is room again.  Not if it is about to be opened: that needs it live.
+ * Tell the guest of a swapped node, because no more nodes may be live.  When there is room again, a
+ * request that names the node finds the inode at @at.  CREATE needs a live node, because it opens
+ * the file at once, so operations with VHFS_OP_ROOM fail.
  */
 static int vhfs_know_at_cap(struct vhfs_req *req, const struct vhfs_place *at,
 			    const struct vhfs_fid_key *key, u64 *id)
@@ -527,7 +554,7 @@ static int vhfs_know_at_cap(struct vhfs_req *req, const struct vhfs_place *at,
 	return r;
 }
 
-/* Operations that may make something have asked before. */
+/* Operations that may make a file have asked before they took a lock (vhfs_ask_for_room()). */
 static int vhfs_room_to_know(struct vhfs_req *req)
 {
 	if (req->op->flags & VHFS_OP_ROOM)
@@ -535,7 +562,10 @@ static int vhfs_room_to_know(struct vhfs_req *req)
 	return vhfs_find_room(req);
 }
 
-/* No live node is of the inode.  Returns -EEXIST if one is after all. */
+/*
+ * Tell the guest of an inode for which no live node was found.  Returns -EEXIST if it has one by
+ * now.
+ */
 static int vhfs_know_more(struct vhfs_req *req, const struct vhfs_place *at, u64 *id)
 {
 	struct vhfs_fid_key key;
@@ -551,13 +581,16 @@ static int vhfs_know_more(struct vhfs_req *req, const struct vhfs_place *at, u64
 }
 
 /**
- * vhfs_node_know - the guest is told of an inode
- * @req: that tells it
- * @at: positive, held by the caller
- * @id: the node's, when this returns 0
+ * vhfs_node_know - tell the guest of an inode
+ * @req: the request whose reply tells of it
+ * @at: a name of the inode, positive, held by the caller
+ * @id: set to the node's id
  *
- * Returns VHFS_PUNT in the poller if it is a new one, or was swapped: a worker's memory
- * is the owner's.  Returns VHFS_PUNT in the poller's thread if the swapper has fallen behind.
+ * The poller's round neither makes a node nor brings one back, because the memory for it would not
+ * be charged to the owner.  A worker does.
+ *
+ * Return: 0, an error, or VHFS_PUNT: in the poller's round if the node is new or was swapped, and
+ * in the poller's thread after the round if the swapper has fallen behind.
  */
 int vhfs_node_know(struct vhfs_req *req, const struct vhfs_place *at, u64 *id)
 {
@@ -574,9 +607,9 @@ int vhfs_node_know(struct vhfs_req *req, const struct vhfs_place *at, u64 *id)
 }
 
 /**
- * vhfs_node_again - the guest is told of a node it knows
- * @req: that tells it
- * @node: held
+ * vhfs_node_again - tell the guest once more of a node that it knows
+ * @req: the request whose reply tells of it
+ * @node: the node, held
  */
 int vhfs_node_again(struct vhfs_req *req, struct vhfs_node *node)
 {
@@ -585,7 +618,7 @@ int vhfs_node_again(struct vhfs_req *req, struct vhfs_node *node)
 	return vhfs_count_lookup(node, node->inode, NULL, &old) ? 0 : -ESTALE;
 }
 
-/* Returns true if the guest knows of the node still. */
+/* Take @count off a node's lookups, and return true, but only if some are left then. */
 static bool vhfs_count_down(struct vhfs_node *node, u64 count)
 {
 	bool left;
@@ -598,7 +631,7 @@ static bool vhfs_count_down(struct vhfs_node *node, u64 count)
 	return left;
 }
 
-/* Under table->lock. */
+/* The caller holds table->lock. */
 static void vhfs_node_erase(struct vhfs_table *table, struct vhfs_node *node)
 {
 	xa_erase(&table->nodes, node->id);
@@ -609,7 +642,10 @@ static void vhfs_node_erase(struct vhfs_table *table, struct vhfs_node *node)
 	atomic_dec(&table->nr_nodes);
 }
 
-/* Out of both indices, if the guest knows it no more.  Under RCU. */
+/*
+ * Take @count off a node's lookups, and remove the node from both indices if none is left.  The
+ * caller is under RCU.
+ */
 static bool vhfs_node_remove(struct vhfs_node *node, u64 count)
 {
 	struct vhfs_table *table = &node->ex->table;
@@ -617,7 +653,7 @@ static bool vhfs_node_remove(struct vhfs_node *node, u64 count)
 
 	spin_lock(&table->lock);
 	spin_lock(&node->lock);
-	/* Not if it was told of in between, or removed by another FORGET. */
+	/* The guest may have been told of the node since, or another FORGET may have removed it. */
 	if (node->lookups > count) {
 		WRITE_ONCE(node->lookups, node->lookups - count);
 	} else if (node->lookups) {
@@ -631,7 +667,7 @@ static bool vhfs_node_remove(struct vhfs_node *node, u64 count)
 	return gone;
 }
 
-/* Ids and counts are the guest's word: those that cannot be are ignored. */
+/* The guest may send any id and any count.  Impossible ones are ignored. */
 static void vhfs_forget_one(struct vhfs_export *ex, u64 id, u64 count,
 			    bool may_sleep)
 {
@@ -650,9 +686,9 @@ static void vhfs_forget_one(struct vhfs_export *ex, u64 id, u64 count,
 }
 
 /**
- * vhfs_node_unknow - the guest will not be told, after all
- * @req: that called vhfs_node_know()
- * @id: from there
+ * vhfs_node_unknow - undo vhfs_node_know(), because the guest will not be told
+ * @req: the request that called vhfs_node_know()
+ * @id: the id from there
  */
 void vhfs_node_unknow(struct vhfs_req *req, u64 id)
 {
@@ -710,8 +746,8 @@ free:
 }
 
 /**
- * vhfs_table_init - no nodes but the root, no handles
- * @ex: its root is set
+ * vhfs_table_init - set up the table of an export, with the root as its only node
+ * @ex: the export; its root is set
  */
 int vhfs_table_init(struct vhfs_export *ex)
 {
@@ -740,8 +776,10 @@ by_inode:
 }
 
 /**
- * vhfs_table_clear - the guest knows nothing any more, but the root
- * @ex: requests may be running; those of before add nothing after this
+ * vhfs_table_clear - forget all handles, and all nodes but the root
+ * @ex: the export
+ *
+ * Requests may be running.  Those that were decoded before add nothing to the table after this.
  */
 void vhfs_table_clear(struct vhfs_export *ex)
 {
@@ -760,8 +798,8 @@ void vhfs_table_clear(struct vhfs_export *ex)
 }
 
 /**
- * vhfs_table_destroy - the end of vhfs_table_init()
- * @ex: cleared, without requests
+ * vhfs_table_destroy - undo vhfs_table_init()
+ * @ex: the export, cleared, without requests
  */
 void vhfs_table_destroy(struct vhfs_export *ex)
 {
