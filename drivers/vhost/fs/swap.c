@@ -2,44 +2,52 @@
 /*
  * Nodes beyond a cap hold a file handle in place of a dentry.
  *
- * A dentry pins its inode.  A guest that walks a big tree and forgets nothing would pin all of
- * it in the host's memory, where no shrinker can take it back.  So once max_dentries nodes hold
- * one, a work, the swapper, swaps some of them.  A request that names a swapped node brings the
- * node back, in a worker.  A request that finds a name of its inode brings it back by that name.
+ * A dentry pins its inode.  A guest that walks a big tree and forgets nothing would pin all of it
+ * in the host's memory, where no shrinker can take it back.  So once max_dentries nodes hold a
+ * dentry, a work, the swapper, swaps some of them.  If a request names a swapped node, a worker
+ * brings the node back.  If a request finds a name of the node's inode, it brings the node back by
+ * that name.
  *
- * Which ones.  A guest that goes round more files than the cap again and again would find each of
- * them swapped, if the one went that was not used for the longest time.  So most live nodes are
- * settled, up to a sixteenth below the cap.  A node that is live anew is fresh, and fresh nodes go
- * in the order in which they came.  For each fresh one the swapper looks at one settled node,
- * like the hand of a clock: if it was not used since the hand last came by, it goes instead, and
- * the next node settles in its place.  So files that are used stay, and those that are used no
- * more make room in two rounds of the hand.
+ * Which nodes are swapped
+ * -----------------------
+ * If the swapper took the node that was not used for the longest time, a guest that goes round more
+ * files than the cap again and again would find each of them swapped.  So most live nodes are
+ * settled: all but a sixteenth of the cap.  A node that becomes live after that is fresh, and the
+ * swapper takes fresh nodes in the order in which they came.  For each fresh node it also looks at
+ * one settled node, like the hand of a clock.  If the settled node was not used since the hand last
+ * came by, the swapper takes it instead, and the next node that becomes live settles in its place.
+ * So files that are used stay, and files that are used no more make room in two rounds of the hand.
  *
- * The rule.  A node is live, or it is swapped:
+ * The rule
+ * --------
+ * A node is live, or it is swapped:
  *
  * - A live node has a dentry and an inode, and is in table->by_inode.
  * - A swapped node has a struct vhfs_fid, which is in table->by_fid.  It has no pointer to the
- *   inode: nothing pins the inode any more, and another inode may get its address.  It is found
- *   by the name that the file system itself has for the inode: mostly number and generation.
- * - It goes from one to the other under table->lock and node->lock, both.  Either of them is
+ *   inode: nothing pins the inode any more, and another inode may get its address.  Requests find
+ *   the node by the name that the file system itself has for the inode: mostly number and
+ *   generation.
+ * - A node changes from one to the other under both table->lock and node->lock.  Either of them is
  *   enough to look.
- * - The swapper swaps only nodes without references but the table's and its own.
- *   So a request that holds a node, and has seen it live, uses its dentry and inode without a
- *   lock until it puts the node; so does an open file.
+ * - The swapper swaps a node only if all references are the table's and its own.  So a request that
+ *   holds a node, and has seen it live, uses its dentry and inode without a lock until it puts the
+ *   node.  An open file keeps its node live, too, but not its node's dentry (vhfs_better_name()).
  * - One inode is one node.  A request that adds a node looks into by_fid under table->lock
  *   (vhfs_is_swapped()), because the node may have been swapped since the request found it in
  *   neither table.
- * - A FORGET takes the node out of the table that it is in.  A request that holds it may bring
- *   it back all the same, and then no table has it.
+ * - A FORGET takes the node out of the table that it is in.  A request that holds the node may
+ *   bring it back all the same, and then no table has it.
  *
- * Coming back.  A file handle leads to an inode wherever that is, and a guest must reach nothing
- * outside of its directory.  So a node comes back only with a dentry that is connected, still
- * there, and beneath the root of the node's mount; reach.c finds one.  If it finds none, the node
- * is ESTALE: the file may exist, outside of the root, or under a name that the host has not looked
- * up since it was moved.  A guest that looks that name up has its node back.  vhfs_node_check()
- * comes after this, as for any node, so a rename in between is no way out.
+ * How nodes come back
+ * -------------------
+ * A file handle leads to an inode wherever that is, and a guest must reach nothing outside of its
+ * directory.  So a node comes back only with a dentry that is connected, not removed, and beneath
+ * the root of the node's mount.  reach.c finds such a dentry.  If it finds none, the guest gets
+ * ESTALE.  The file may exist even so: outside of the root, or under a name that the host has not
+ * looked up since the file was moved.  A guest that looks that name up has its node back.
+ * vhfs_node_check() comes after this, as for any node, so a rename in between is no way out.
  *
- * A guest gives no file handles and gets none.
+ * The guest never sees a file handle, and cannot send one.
  */
 #include <linux/exportfs.h>
 #include <linux/magic.h>
@@ -49,20 +57,20 @@
 
 #include "fs.h"
 
-/* The swapper gives the lock back after it has looked at so many pairs of nodes. */
+/* The swapper releases the lock after it has looked at this many pairs of nodes. */
 #define VHFS_SWAP_BATCH	8
 
-/* After it has found nothing to swap it does not begin again for so long. */
+/* After the swapper has found nothing to swap, it does not begin again for this long. */
 #define VHFS_VAIN_TIME	(HZ / 10)
 
 /*
  * struct vhfs_fid - a file handle, and where its inode was last seen
- * @node: has it as node->fid
- * @type: @words: of the file handle that is the key: it names the inode alone
- * @dir_type: @dir_words: of that of the directory
- * @name_len: of the name there
+ * @node: the node that has this as node->fid
+ * @type: @words: of the inode's file handle, which is the key, and names no directory
+ * @dir_type: @dir_words: of the file handle of the inode's directory
+ * @name_len: of the inode's name in that directory
  * @is_dir: the inode is a directory
- * @lost: a search for it has failed; under node->lock
+ * @lost: a search for the inode has failed; under node->lock
  * @raw: both handles and the name, one behind the other
  */
 struct vhfs_fid {
@@ -117,16 +125,19 @@ static const struct rhashtable_params vhfs_by_fid = {
 };
 
 /**
- * vhfs_can_swap - can nodes of a mount be swapped?
+ * vhfs_can_swap - whether the nodes of a mount can be swapped
  * @ex: the export
  * @mnt: the mount
  *
  * The file system has to find an inode again that it has dropped from memory, and the directories
- * above it, and its file handle must mean one inode for ever.  A guest can have it asked for an
- * inode that is gone, which must do no harm.  So these are the ones that were read.  btrfs has one
- * handle for all nested subvolumes of a snapshot.  f2fs gives the number of a removed inode to
- * blocks of other kinds, too: it takes such a block for a corrupted inode, has fsck look for it,
- * and logs that without a limit.
+ * above it.  Its file handle must mean one inode for ever.  A guest can have the file system asked
+ * for an inode that is gone, and that must do no harm.  So the function lists the file systems
+ * whose code was read.
+ *
+ * Two others are left out.  btrfs has one handle for all nested subvolumes of a snapshot.  f2fs
+ * gives the number of a removed inode to blocks of other kinds, too.  If it is asked for such an
+ * inode, it takes the block for a corrupted inode, has fsck look for it, and logs that without a
+ * limit.
  */
 bool vhfs_can_swap(const struct vhfs_export *ex, const struct vfsmount *mnt)
 {
@@ -136,7 +147,7 @@ bool vhfs_can_swap(const struct vhfs_export *ex, const struct vfsmount *mnt)
 	if (!exportfs_can_decode_fh(op) || !op->get_parent)
 		return false;
 	switch (sb->s_magic) {
-	/* It drops no inode, so the host gains nothing: only if the owner asked for a limit. */
+	/* tmpfs drops no inode, so the host gains nothing unless the owner asked for a limit. */
 	case TMPFS_MAGIC:
 		return ex->strict;
 	case EXT4_SUPER_MAGIC:
@@ -147,7 +158,10 @@ bool vhfs_can_swap(const struct vhfs_export *ex, const struct vfsmount *mnt)
 	}
 }
 
-/* A rename in between gives a place that nothing is at.  It costs the node a search. */
+/*
+ * Encode the directory of a dentry, and its name there.  If a rename comes in between, the inode is
+ * not in that place, and the node comes back by a search.
+ */
 static bool vhfs_encode_place(struct vhfs_fid_key *dir, struct name_snapshot *name,
 			      struct vhfs_mount *mount, struct dentry *dentry)
 {
@@ -166,7 +180,10 @@ static struct vhfs_fid *vhfs_fid_alloc(const struct vhfs_fid_key *key,
 	u32 words = key->words + dir->words;
 	struct vhfs_fid *fid;
 
-	/* Nothing fails if this does, so it is not worth the owner's last memory. */
+	/*
+	 * If this fails, the node stays live and no request fails, so do not take the owner's last
+	 * memory.
+	 */
 	fid = kmalloc(struct_size(fid, raw, words) + name->len,
 		      GFP_KERNEL_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN);
 	if (!fid)
@@ -183,7 +200,10 @@ static struct vhfs_fid *vhfs_fid_alloc(const struct vhfs_fid_key *key,
 	return fid;
 }
 
-/* Of @dentry, which the caller holds, a name of the inode of @node. */
+/*
+ * Make a file handle, and its @key, for @node.  @dentry is a name of the node's inode, held by the
+ * caller.
+ */
 static struct vhfs_fid *vhfs_fid_new(struct vhfs_node *node, struct dentry *dentry,
 				     struct vhfs_fid_key *key)
 {
@@ -203,20 +223,23 @@ static struct vhfs_fid *vhfs_fid_new(struct vhfs_node *node, struct dentry *dent
 	return fid;
 }
 
-/* A removed file has no name by which it could come back. */
+/* Whether the file was removed, so that it has no name by which the node could come back. */
 static bool vhfs_is_removed(const struct vhfs_node *node)
 {
 	return d_unhashed(node->dentry) || IS_DEADDIR(node->inode) || !node->inode->i_nlink;
 }
 
-/* Under both locks.  Returns the dentry, for the caller to put, or an error. */
+/* The caller holds both locks.  Returns the node's dentry, which the caller puts, or an error. */
 static struct dentry *vhfs_make_swapped(struct vhfs_table *table, struct vhfs_node *node,
 					struct vhfs_fid *fid, const struct vhfs_fid_key *key)
 {
 	struct dentry *dentry = node->dentry;
 	int r;
 
-	/* Two inodes of one name would be a fault of the file system. */
+	/*
+	 * This fails with -EEXIST if the file system has given two inodes one handle, which is its
+	 * fault.
+	 */
 	r = rhashtable_lookup_insert_key(&table->by_fid, key, &fid->hash, vhfs_by_fid);
 	if (r)
 		return ERR_PTR(r);
@@ -235,9 +258,9 @@ static u32 vhfs_max_settled(const struct vhfs_export *ex)
 }
 
 /**
- * vhfs_swap_list - the swapper may come by a node
- * @table: its lock is held
- * @node: live, and in no list
+ * vhfs_swap_list - put a node on a list, where the swapper comes by
+ * @table: the table; its lock is held
+ * @node: the node, live, and on no list
  */
 void vhfs_swap_list(struct vhfs_table *table, struct vhfs_node *node)
 {
@@ -248,9 +271,9 @@ void vhfs_swap_list(struct vhfs_table *table, struct vhfs_node *node)
 }
 
 /**
- * vhfs_swap_unlist - the end of vhfs_swap_list(), if there was one
- * @table: its lock is held
- * @node: that is swapped, or goes, or stays live for good
+ * vhfs_swap_unlist - undo vhfs_swap_list(), if the node is on a list
+ * @table: the table; its lock is held
+ * @node: the node, which is swapped, is removed, or stays live for good
  */
 void vhfs_swap_unlist(struct vhfs_table *table, struct vhfs_node *node)
 {
@@ -261,7 +284,7 @@ void vhfs_swap_unlist(struct vhfs_table *table, struct vhfs_node *node)
 	WRITE_ONCE(table->nr_listed, table->nr_listed - 1);
 }
 
-/* It stays live, and the swapper does not come by again. */
+/* Take a node off its list, so that it stays live and the swapper does not come by again. */
 static int vhfs_keep(struct vhfs_table *table, struct vhfs_node *node)
 {
 	spin_lock(&table->lock);
@@ -270,7 +293,10 @@ static int vhfs_keep(struct vhfs_table *table, struct vhfs_node *node)
 	return 0;
 }
 
-/* @node: held by the swapper.  Returns how many went, 0 or 1, or an error that is none of it. */
+/*
+ * Swap a node, which the swapper holds.  Returns 1 if it was swapped, 0 if it was not, or an error
+ * that other nodes would meet, too.
+ */
 static int vhfs_swap_out(struct vhfs_node *node)
 {
 	struct vhfs_table *table = &node->ex->table;
@@ -285,14 +311,17 @@ static int vhfs_swap_out(struct vhfs_node *node)
 		return vhfs_keep(table, node);
 	if (IS_ERR(fid))
 		return PTR_ERR(fid);
-	/* It cannot be found again.  tmpfs hashes an inode when it is asked for the handle. */
+	/*
+	 * The file system cannot find an inode that is not hashed.  Look now, because tmpfs hashes
+	 * an inode when it is asked for the handle.
+	 */
 	if (inode_unhashed(node->inode)) {
 		kfree(fid);
 		return vhfs_keep(table, node);
 	}
 	spin_lock(&table->lock);
 	spin_lock(&node->lock);
-	/* The table's reference, and the swapper's. */
+	/* Only the table and the swapper have references. */
 	if (node->lookups && node->refs == 2)
 		dentry = vhfs_make_swapped(table, node, fid, &key);
 	spin_unlock(&node->lock);
@@ -305,7 +334,10 @@ static int vhfs_swap_out(struct vhfs_node *node)
 	return 1;
 }
 
-/* Is the node cold?  Then the swapper holds it.  @chance: not if it was used meanwhile. */
+/*
+ * Take a reference to a node for the swapper, if the node is cold: no request or open file holds
+ * it.  With @chance a node that was used since the swapper last came by is not cold.
+ */
 static bool vhfs_hold_cold(struct vhfs_node *node, bool chance)
 {
 	bool cold;
@@ -329,7 +361,10 @@ static struct vhfs_node *vhfs_first_cold(struct list_head *list, bool chance)
 	return vhfs_hold_cold(node, chance) ? node : NULL;
 }
 
-/* Turn the hand.  @looked: how often.  Returns a cold node, held, or NULL. */
+/*
+ * Turn the hand until it finds a cold node, or for a batch.  Returns the node, held by the swapper,
+ * or NULL.  @looked is set to how many pairs of nodes it has looked at.
+ */
 static struct vhfs_node *vhfs_turn(struct vhfs_table *table, unsigned long *looked)
 {
 	struct vhfs_node *cold = NULL;
@@ -344,21 +379,28 @@ static struct vhfs_node *vhfs_turn(struct vhfs_table *table, unsigned long *look
 	return cold;
 }
 
-/* While the swapper is at work, a sixteenth more than max_dentries may be live. */
+/*
+ * Whether requests have to wait for the swapper.  While it is at work, a sixteenth more nodes than
+ * max_dentries may be live.
+ */
 static bool vhfs_is_full(const struct vhfs_export *ex)
 {
 	return vhfs_nr_counted(ex) >= ex->cfg.max_dentries + ex->cfg.max_dentries / 16;
 }
 
-/* It ends some way below the cap, so that it does not run for each request. */
+/*
+ * Whether the swapper is done.  It ends some way below the cap, so that it does not run for each
+ * request.
+ */
 static bool vhfs_has_room(const struct vhfs_export *ex)
 {
 	return vhfs_nr_counted(ex) < ex->cfg.max_dentries - ex->cfg.max_dentries / 32;
 }
 
 /*
- * Returns false if it swapped no node.  After two turns without success, open files and requests
- * use every node that could be swapped.  If memory is short, it gives up sooner.
+ * Swap nodes until there is room.  Returns false if the swapper gives up before.  It does so after
+ * two turns without success, because open files and requests then use every node that could be
+ * swapped.  If memory is short, it gives up sooner.
  */
 static bool vhfs_swap_some(struct vhfs_export *ex)
 {
@@ -381,7 +423,7 @@ static bool vhfs_swap_some(struct vhfs_export *ex)
 
 /**
  * vhfs_swapper - swap nodes until there is room
- * @work: of the export
+ * @work: the swapper of an export
  */
 void vhfs_swapper(struct work_struct *work)
 {
@@ -394,12 +436,13 @@ void vhfs_swapper(struct work_struct *work)
 }
 
 /**
- * vhfs_make_room - room for one more live node, where there may be none
- * @req: that wants it, and has done nothing yet
+ * vhfs_make_room - find room for one more live node, or have the swapper make it
+ * @req: the request that wants room, and has done nothing yet
  *
- * A worker waits for the swapper if that has fallen behind.  The caller counts a refusal.
+ * If the swapper has fallen behind, a worker waits for it here.  After -ENFILE the caller counts a
+ * refusal.
  *
- * Return: 0, VHFS_PUNT, or -ENFILE if the owner's limit is reached.
+ * Return: 0, VHFS_PUNT if a worker has to wait, or -ENFILE if the owner's limit is reached.
  */
 int vhfs_make_room(struct vhfs_req *req)
 {
@@ -415,16 +458,16 @@ int vhfs_make_room(struct vhfs_req *req)
 	return ex->strict && vhfs_is_full(ex) ? -ENFILE : 0;
 }
 
-/* Under both locks.  @old: of the node, for the caller to free. */
+/* The caller holds both locks.  @old is set to the node's file handle, which the caller frees. */
 static int vhfs_make_live(struct vhfs_table *table, struct vhfs_node *node, struct dentry *dentry,
 			  struct vhfs_fid **old)
 {
 	int r;
 
-	/* First, so that no reader takes the old one for the new inode's. */
+	/* Set node->seq first, so that no reader takes the old value for the new inode's. */
 	WRITE_ONCE(node->seq, VHFS_SEQ_NEVER);
 	WRITE_ONCE(node->inode, d_inode(dentry));
-	/* Else it was forgotten, and is in no table. */
+	/* A node without lookups was forgotten, and is in no table. */
 	if (node->lookups) {
 		r = vhfs_node_hash(table, node);
 		if (r) {
@@ -442,11 +485,13 @@ static int vhfs_make_live(struct vhfs_table *table, struct vhfs_node *node, stru
 }
 
 /**
- * vhfs_swap_in - a swapped node is live again
- * @node: held
- * @dentry: of its inode, in its mount, beneath the root; held by the caller
+ * vhfs_swap_in - make a swapped node live
+ * @node: the node, held
+ * @dentry: a name of its inode, in its mount, beneath the root; held by the caller
  *
- * Another request may have been faster; its dentry is the node's then.
+ * If another request was faster, the node keeps the dentry of that one.
+ *
+ * Return: 0, -ESTALE or -ENOMEM.
  */
 int vhfs_swap_in(struct vhfs_node *node, struct dentry *dentry)
 {
@@ -468,12 +513,13 @@ int vhfs_swap_in(struct vhfs_node *node, struct dentry *dentry)
 }
 
 /**
- * vhfs_copy_way - where a swapped node was last seen
- * @node: held
+ * vhfs_copy_way - copy where a swapped node was last seen
+ * @node: the node, held
  * @way: to be filled
  *
- * Returns false if it is live.  It is a copy because the caller sleeps, and a request that is
- * faster frees node->fid.
+ * The caller needs a copy, because it sleeps, and another request may free node->fid meanwhile.
+ *
+ * Return: false if the node is live.
  */
 bool vhfs_copy_way(struct vhfs_node *node, struct vhfs_way *way)
 {
@@ -500,7 +546,10 @@ bool vhfs_copy_way(struct vhfs_node *node, struct vhfs_way *way)
 	return fid;
 }
 
-/* If it was live meanwhile, and is swapped again, that costs it a search that it would have. */
+/*
+ * Note that a search for the node has failed.  The node may have been live meanwhile and swapped
+ * again.  Then it is not searched for, although a search may succeed.
+ */
 static void vhfs_fid_lose(struct vhfs_node *node)
 {
 	spin_lock(&node->lock);
@@ -510,11 +559,13 @@ static void vhfs_fid_lose(struct vhfs_node *node)
 }
 
 /**
- * vhfs_bring_back - bring a node back that a request names
- * @req: that does, and has done nothing yet
- * @node: held
+ * vhfs_bring_back - bring back a swapped node that a request names
+ * @req: the request that names the node, and has done nothing yet
+ * @node: the node, held
  *
- * In a worker only: it may wait for the disk.
+ * Only a worker does this, because it may have to wait for the disk.
+ *
+ * Return: 0, an error, or VHFS_PUNT.
  */
 int vhfs_bring_back(struct vhfs_req *req, struct vhfs_node *node)
 {
@@ -539,7 +590,7 @@ int vhfs_bring_back(struct vhfs_req *req, struct vhfs_node *node)
 	return r;
 }
 
-/* Under RCU, or table->lock. */
+/* The caller is under RCU, or holds table->lock. */
 static struct vhfs_node *vhfs_find_swapped(struct vhfs_table *table,
 					   const struct vhfs_fid_key *key)
 {
@@ -549,9 +600,12 @@ static struct vhfs_node *vhfs_find_swapped(struct vhfs_table *table,
 }
 
 /**
- * vhfs_is_swapped - may a swapped node be of an inode?
- * @table: its lock is held
- * @key: of vhfs_name_inode(); if that was not asked to name it, a node may
+ * vhfs_is_swapped - whether an inode may have a swapped node
+ * @table: the table; its lock is held
+ * @key: from vhfs_name_inode()
+ *
+ * Return: true also if vhfs_name_inode() did not ask the file system, because no node was swapped
+ * then.
  */
 bool vhfs_is_swapped(struct vhfs_table *table, const struct vhfs_fid_key *key)
 {
@@ -568,9 +622,9 @@ bool vhfs_is_swapped(struct vhfs_table *table, const struct vhfs_fid_key *key)
 }
 
 /**
- * vhfs_name_inode - the key of an inode, if any node is swapped
+ * vhfs_name_inode - get the key of an inode, if any node is swapped
  * @key: to be filled
- * @at: the inode's
+ * @at: a name of the inode
  */
 void vhfs_name_inode(struct vhfs_fid_key *key, const struct vhfs_place *at)
 {
@@ -582,11 +636,11 @@ void vhfs_name_inode(struct vhfs_fid_key *key, const struct vhfs_place *at)
 }
 
 /**
- * vhfs_find_swapped_get - the swapped node of an inode
- * @table: the export's
+ * vhfs_find_swapped_get - find the swapped node of an inode
+ * @table: the export's table
  * @key: from vhfs_name_inode()
  *
- * Returns NULL if there is none; else it may be live by now.  The caller puts it.
+ * Return: the node, which the caller puts, or NULL.  The node may be live by now.
  */
 struct vhfs_node *vhfs_find_swapped_get(struct vhfs_table *table, const struct vhfs_fid_key *key)
 {
@@ -602,7 +656,10 @@ struct vhfs_node *vhfs_find_swapped_get(struct vhfs_table *table, const struct v
 	return node;
 }
 
-/* Returns the one that is not the node's any more, or never was. */
+/*
+ * Give @fid to a swapped node, in place of the one that it has.  Returns the one that the caller is
+ * to free: the old one, or @fid if the node is not swapped any more.
+ */
 static struct vhfs_fid *vhfs_replace_fid(struct vhfs_table *table, struct vhfs_node *node,
 					 struct vhfs_fid *fid)
 {
@@ -610,7 +667,7 @@ static struct vhfs_fid *vhfs_replace_fid(struct vhfs_table *table, struct vhfs_n
 
 	spin_lock(&table->lock);
 	spin_lock(&node->lock);
-	/* Without lookups no table has it. */
+	/* A node without lookups is in no table. */
 	if (node->fid && node->lookups &&
 	    !rhashtable_replace_fast(&table->by_fid, &node->fid->hash, &fid->hash, vhfs_by_fid)) {
 		old = node->fid;
@@ -622,10 +679,11 @@ static struct vhfs_fid *vhfs_replace_fid(struct vhfs_table *table, struct vhfs_n
 }
 
 /**
- * vhfs_swap_moved - if the node of an inode is swapped, it knows where the inode is now
+ * vhfs_swap_moved - tell the swapped node of an inode where the inode is now
  * @at: a name of the inode, held by the caller
  *
- * The caller may hold locks of the VFS.
+ * If the node is live, or if there is no node, nothing happens.  The caller may hold locks of the
+ * VFS.
  */
 void vhfs_swap_moved(const struct vhfs_place *at)
 {
@@ -647,9 +705,9 @@ void vhfs_swap_moved(const struct vhfs_place *at)
 }
 
 /**
- * vhfs_fid_remove - a node is not found by its file handle any more
- * @table: its lock is held
- * @node: swapped, and in by_fid
+ * vhfs_fid_remove - remove a swapped node from by_fid
+ * @table: the table; its lock is held
+ * @node: the node, swapped, and in by_fid
  */
 void vhfs_fid_remove(struct vhfs_table *table, struct vhfs_node *node)
 {
@@ -658,8 +716,8 @@ void vhfs_fid_remove(struct vhfs_table *table, struct vhfs_node *node)
 }
 
 /**
- * vhfs_fid_free - the end of a node that was swapped
- * @node: in no table
+ * vhfs_fid_free - free the file handle of a node that goes, if it has one
+ * @node: the node, in no table
  */
 void vhfs_fid_free(struct vhfs_node *node)
 {
@@ -668,8 +726,8 @@ void vhfs_fid_free(struct vhfs_node *node)
 }
 
 /**
- * vhfs_swap_init - no node is swapped
- * @table: the export's
+ * vhfs_swap_init - set up the swapper's lists and by_fid
+ * @table: the export's table
  */
 int vhfs_swap_init(struct vhfs_table *table)
 {
@@ -679,8 +737,8 @@ int vhfs_swap_init(struct vhfs_table *table)
 }
 
 /**
- * vhfs_swap_destroy - the end of vhfs_swap_init()
- * @table: no node but the root is left
+ * vhfs_swap_destroy - undo vhfs_swap_init()
+ * @table: the table; no node but the root is left
  */
 void vhfs_swap_destroy(struct vhfs_table *table)
 {
