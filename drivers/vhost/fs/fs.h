@@ -2,40 +2,45 @@
 /*
  * vhost_fs: a directory of the host, served to a guest over virtio-fs.
  *
- * The path of a request, in the order of the files: ring.c (from vhost_serve)
- * -> decode.c (the guest's bytes become a struct vhfs_req) -> dispatch.c (the
- * table of operations) -> the operation, in the file of
- * its concern: init.c, lookup.c, create.c, rename.c, attr.c, file.c, io.c, direct.c,
- * dir.c, xattr.c, lock.c -> ring.c (the answer).  export.c has the directory that is served,
- * mount.c the file systems mounted beneath it, node.c the nodes that a guest knows, swap.c the
- * nodes that pin nothing, reach.c their way back, handle.c the files that the guest has open,
- * cred.c the credentials of a request; main.c is the character device.
+ * A request takes this path through the files.  ring.c, which vhost_serve calls, has decode.c turn
+ * the guest's bytes into a struct vhfs_req.  dispatch.c finds the operation in its table and calls
+ * it.  The operation is in the file of its concern: init.c, lookup.c, create.c, rename.c, attr.c,
+ * file.c, io.c, direct.c, dir.c, xattr.c or lock.c.  At the end ring.c writes the reply.
  *
- * Confinement.  Operations see dentries and inodes, never paths.  A node comes
- * from a lookup of one component in a directory that is a node; the mount of the
- * directory that is served is a private clone without children; no symbolic link is
- * followed; nothing but regular files and directories is opened.  Before a node is used
- * it is checked to lie beneath the root still (vhfs_node_check()), so that a rename on
- * the host leads no guest out.  An export with submounts crosses into what the host has
- * mounted beneath the directory, by the host's own mounts, which are not nodev and nosuid
- * as the clone is.  A node then lies beneath the root of its own mount, and that mount
- * beneath the root of the export.
+ * export.c has the directory that is served, mount.c the file systems mounted beneath it, node.c
+ * the nodes that a guest knows, swap.c the nodes that pin nothing, reach.c their way back, handle.c
+ * the files that the guest has open, and cred.c the credentials of a request.  main.c is the
+ * character device.
  *
- * Locks, the outer one first:
+ * Confinement
+ * -----------
+ * Operations see dentries and inodes, never paths.  A node comes from a lookup of one component in
+ * a directory that is a node.  The mount of the directory that is served is a private clone without
+ * children.  No symbolic link is followed, and only regular files and directories are opened.  Each
+ * time before a request uses a node, vhfs_node_check() makes sure that it is still beneath the
+ * root, so that a rename on the host leads no guest out.
  *
+ * An export with submounts crosses into the file systems that the host has mounted beneath the
+ * directory.  It goes by the host's own mounts, which are not nodev and nosuid as the clone is.
+ * Such a node has to be beneath the root of its own mount, and that mount beneath the root of the
+ * export.
+ *
+ * Locks, the outer one first
+ * -------------------------
  * - the device's mutex (vhost_dev.mutex): the export comes and goes
  * - handle->pos_lock: the position of an open directory
- * - i_rwsem and all else of the VFS
+ * - i_rwsem and all other locks of the VFS
  * - vhfs_export.mounts_lock: the mounts of nodes
- * - vhfs_table.lock: nodes by inode, by file handle and by id, the session's number
+ * - vhfs_table.lock: nodes by inode, by file handle and by id, and the session's number
  * - node->lock: a node's counts, and its dentry or file handle
  *
- * Lifetime.  An export outlives its requests, because vrings are stopped before
- * it goes.  A request holds its node (and handle) from vhfs_run() until its end, but for
- * a READ in the poller's round: its handle holds the node, see vhfs_handle_get_known();
- * a FORGET or RELEASE in between takes the id away, not the object.  In the
- * poller nothing is let go of that may be the last reference: vhfs_node_put() and
- * vhfs_handle_put() leave that to the export's reaper.
+ * Lifetime
+ * --------
+ * An export outlives its requests, because vrings are stopped before it goes.  A request holds its
+ * node and its handle from vhfs_run() until it ends.  A READ in the poller's round holds only the
+ * handle, which holds the node: see vhfs_handle_get_known().  A FORGET or RELEASE meanwhile takes
+ * the id away, and not the object.  The poller never frees a node or a handle: if it may have the
+ * last reference, vhfs_node_put() and vhfs_handle_put() leave the object to the export's reaper.
  */
 #ifndef _VHOST_FS_FS_H
 #define _VHOST_FS_FS_H
@@ -63,58 +68,58 @@
 struct kstat;
 struct vhfs_req;
 
-#define VHFS_MAX_WRITE		((u32)SZ_1M)	/* of one READ or WRITE */
-#define VHFS_MAX_REPLY		((u32)SZ_64K)	/* of a reply that is put together here */
-#define VHFS_MAX_EXT		4096U		/* extensions of a request */
+#define VHFS_MAX_WRITE		((u32)SZ_1M)	/* bytes of one READ or WRITE */
+#define VHFS_MAX_REPLY		((u32)SZ_64K)	/* bytes of a reply that is put together here */
+#define VHFS_MAX_EXT		4096U		/* bytes of a request's extensions */
 #define VHFS_NO_GROUP		((u32)-1)
 
-/* More than that takes long for a thread that other guests wait for. */
-#define VHFS_HOT_COPY		((u32)SZ_128K)	/* to copy */
-#define VHFS_HOT_DIRENTS	((u32)SZ_16K)	/* to gather */
-#define VHFS_HOT_SIZE		((loff_t)SZ_1M)	/* of a file, to free */
-#define VHFS_HOT_LEVELS		256U		/* of directories, to go up */
+/* More than this would keep the poller's thread too long, because other guests wait for it. */
+#define VHFS_HOT_COPY		((u32)SZ_128K)	/* bytes to copy */
+#define VHFS_HOT_DIRENTS	((u32)SZ_16K)	/* bytes of entries to gather */
+#define VHFS_HOT_SIZE		((loff_t)SZ_1M)	/* bytes of a file to free */
+#define VHFS_HOT_LEVELS		256U		/* directories to go up */
 
-/* Beside errors, which are negative, what an operation may return. */
-#define VHFS_PUNT	1	/* nothing was done, and a worker has to do it */
-#define VHFS_PARKED	2	/* vhfs_req_done(), or _resume(), will be called */
+/* An operation may return these, too.  Errors are negative. */
+#define VHFS_PUNT	1	/* nothing was done, and a worker has to carry it out */
+#define VHFS_PARKED	2	/* vhfs_req_done() or vhfs_req_resume() will be called */
 
-/* The kinds of strings in a request; decode.c checks them by kind. */
+/* The kinds of strings in a request.  decode.c checks each by its kind. */
 enum vhfs_name {
 	VHFS_NAME_NONE,
 	VHFS_NAME_ONE,		/* one component, not . or .. */
 	VHFS_NAME_LOOKUP,	/* one component, . and .. too */
-	VHFS_NAME_TARGET,	/* what a symbolic link says */
+	VHFS_NAME_TARGET,	/* the target of a symbolic link */
 	VHFS_NAME_XATTR,
 	VHFS_NAME_UNUSED,	/* any string: the operation needs no name */
 };
 
 /* Properties of an operation. */
 #define VHFS_OP_POLLER		BIT(0)	/* the poller may try it */
-#define VHFS_OP_SILENT		BIT(1)	/* has no reply */
+#define VHFS_OP_SILENT		BIT(1)	/* the guest gets no reply */
 #define VHFS_OP_NO_NODE		BIT(2)	/* its nodeid means nothing */
 #define VHFS_OP_DIR		BIT(3)	/* its node has to be a directory */
-#define VHFS_OP_BEFORE_INIT	BIT(4)	/* is served without a session */
-#define VHFS_OP_CHANGES		BIT(5)	/* not on a read-only export */
-#define VHFS_OP_AS_CALLER	BIT(6)	/* what it makes belongs to the caller */
-#define VHFS_OP_DATA_IN		BIT(7)	/* data follow its arguments */
-#define VHFS_OP_DATA_OUT	BIT(8)	/* its reply goes to the guest's pages */
+#define VHFS_OP_BEFORE_INIT	BIT(4)	/* it needs no session */
+#define VHFS_OP_CHANGES		BIT(5)	/* it fails on a read-only export */
+#define VHFS_OP_AS_CALLER	BIT(6)	/* the caller gets what it makes */
+#define VHFS_OP_DATA_IN		BIT(7)	/* the guest's data follow its arguments */
+#define VHFS_OP_DATA_OUT	BIT(8)	/* it writes its data to the guest's pages */
 #define VHFS_OP_ARGS_VARY	BIT(9)	/* arguments may be shorter than @in */
 #define VHFS_OP_REPLY_VARIES	BIT(10)	/* the guest may have less room than @out */
-#define VHFS_OP_PLAIN		BIT(11)	/* touches no file: needs no credentials */
+#define VHFS_OP_PLAIN		BIT(11)	/* it touches no file, and needs no credentials */
 #define VHFS_OP_TAIL		BIT(12)	/* bytes of any kind follow its strings */
-#define VHFS_OP_HOT		BIT(13)	/* may sleep, and mostly does not */
-#define VHFS_OP_ROOM		BIT(14)	/* may make what the guest is told of */
+#define VHFS_OP_HOT		BIT(13)	/* it may sleep, and mostly does not */
+#define VHFS_OP_ROOM		BIT(14)	/* it may make a file that the guest is told of */
 #define VHFS_OP_CLOSES		BIT(15)	/* its node may be forgotten, or swapped */
 
 /**
  * struct vhfs_op - one line of the table of operations
- * @name: for people
- * @run: does it
+ * @name: its name, for people with a debugger
+ * @run: the function that carries it out
  * @flags: VHFS_OP_*
- * @in: bytes of its fixed arguments
- * @in_min: at least so many, with VHFS_OP_ARGS_VARY
- * @out: bytes of its fixed reply
- * @names: strings behind the fixed arguments
+ * @in: size of its fixed arguments, in bytes
+ * @in_min: the least size of these, with VHFS_OP_ARGS_VARY
+ * @out: size of its fixed reply, in bytes
+ * @names: the kinds of the strings behind the fixed arguments
  */
 struct vhfs_op {
 	const char *name;
@@ -130,11 +135,11 @@ struct vhfs_op {
 #define VHFS_OPS	(FUSE_STATX + 1)
 
 /*
- * struct vhfs_direct - direct I/O without a thread, see direct.c
- * @iocb: of the I/O
- * @handle: the open file, put with the request; NULL: nothing is queued
- * @users: the submitter and the completion
- * @res: bytes, or an error
+ * struct vhfs_direct - direct I/O that no thread waits for, see direct.c
+ * @iocb: the I/O
+ * @handle: the open file, put at the end of the request; NULL: no I/O is queued
+ * @users: the submitter and the completion, each until it is done with @iocb
+ * @res: how the I/O ended: bytes, or an error
  */
 struct vhfs_direct {
 	struct kiocb iocb;
@@ -145,31 +150,33 @@ struct vhfs_direct {
 
 /*
  * struct vhfs_req - one request
- * @ex: whose
- * @op: what; NULL until it is decoded
- * @in: the guest's header, read once
- * @out_room: bytes the guest has for a reply, header included
- * @src: what the guest gives, up to where it was read
- * @dst: what the guest takes, from its first byte
- * @fixed: fixed arguments, zeroes where the guest gave none
- * @buf: copy of the rest: strings and tail
- * @names: in @buf
- * @tail: @tail_len: in @buf, behind the strings
- * @group: the caller's supplementary group, or VHFS_NO_GROUP
- * @may_sleep: it is with a worker, or with the poller's thread after its round
- * @hot: the latter; see vserve_req_hot()
- * @no_room: with VHFS_OP_ROOM: no more nodes may be live
- * @threadless: direct I/O that no thread waits for
- * @node: of in.nodeid; NULL with VHFS_OP_CLOSES if the guest has forgotten it
- * @handle: in the place of @node, while the poller's round carries out READ
- * @reply: @reply_len: the fixed reply, or part of it
- * @body: @body_len: what follows it, allocated with kvmalloc()
- * @data_len: what was put into @dst directly, behind the header
- * @direct: for READ and WRITE
- * @error: 0 or negative
- * @ring: that it came by; ring.c's
+ * @ex: the export
+ * @ring: the vring that the request came by; for ring.c
+ * @op: the operation; NULL until the request is decoded
+ * @buf: a copy of the strings and the tail, if they do not fit into @fixed
+ * @names: @name_len: the strings, in @buf or @fixed
+ * @may_sleep: a worker has the request, or the poller's thread after its round
+ * @hot: the poller's thread has it after its round; see vserve_req_hot()
+ * @no_room: no more nodes may be live; set for operations with VHFS_OP_ROOM
+ * @threadless: it is direct I/O that no thread waits for
  * @known: @in could be read
- * @start_ns: when it was taken from the ring
+ * @tail: @tail_len: the bytes behind the strings
+ * @group: the caller's supplementary group, or VHFS_NO_GROUP
+ * @session: the number of the session in which the request was decoded
+ * @out_room: how many bytes the guest has for the reply, the header included
+ * @node: the node that in.nodeid names; NULL with VHFS_OP_CLOSES if the guest has forgotten it
+ * @handle: the open file, without @node, while the poller's round carries out a READ
+ * @reply_len: how many bytes of @reply go to the guest
+ * @body: @body_len: the bytes behind @reply, allocated with kvmalloc()
+ * @data_len: how many bytes an operation has put into @dst itself, behind the header
+ * @error: 0 or negative
+ * @start_ns: when the request was taken from the ring
+ * @direct: for READ and WRITE
+ * @src: the memory that the guest gives, from the first byte that was not read yet
+ * @dst: the memory that the guest takes, from its first byte
+ * @in: the guest's header, read once
+ * @fixed: the fixed arguments, with zeroes where the guest gave none
+ * @reply: the fixed reply
  */
 struct vhfs_req {
 	struct vhfs_export *ex;
@@ -197,7 +204,9 @@ struct vhfs_req {
 	int error;
 	u64 start_ns;
 	struct vhfs_direct direct;
-	/* vhfs_take() zeroes what is before this.  The others are written before they are read. */
+	/*
+	 * vhfs_take() zeroes all fields before this.  The others are written before they are read.
+	 */
 	struct iov_iter src;
 	struct iov_iter dst;
 	struct fuse_in_header in;
@@ -220,23 +229,23 @@ static __always_inline void *vhfs_reply_room(struct vhfs_req *req, size_t size)
 	return req->reply;
 }
 
-/* The fixed arguments as @type. */
+/* The fixed arguments of a request, as @type. */
 #define vhfs_args(req, type)	((const type *)vhfs_fixed(req, sizeof(type)))
 
-/* The fixed reply as @type; it is zero. */
+/* The fixed reply of a request, as @type, set to zero. */
 #define vhfs_reply(req, type)	((type *)vhfs_reply_room(req, sizeof(type)))
 
 /*
  * struct vhfs_mount - a mount in which the guest knows nodes
- * @ex: whose
- * @mnt: all operations go by it: the private clone for the directory that is served, the
- *	host's own mount beneath that
- * @host: its place in the host's tree of mounts; NULL: nothing beneath it is served
+ * @ex: the export
+ * @mnt: the mount that operations use: the private clone for the directory that is served, and the
+ *	host's own mount for a file system mounted beneath it
+ * @host: the mount in the host's tree of mounts; NULL: nothing that is mounted beneath it is served
  * @parent: the mount in which it was found; NULL for the directory that is served
  * @refs: nodes, mounts whose parent it is, and requests; not counted for the directory that is
  *	served, because that is there as long as the export
- * @reached: what vhfs_mount_is_reached() found, and when
- * @wb_err: what the guest knows of write errors of the file system, as an open file would
+ * @reached: the tick in which vhfs_mount_is_in_place() last looked, and what it found
+ * @wb_err: which write errors of the file system the guest knows of; as for an open file
  * @quick_getattr: the file system's getattr does not sleep
  * @can_swap: its nodes can be swapped, see swap.c
  */
@@ -260,8 +269,8 @@ static inline bool vhfs_is_mount_root(const struct vhfs_mount *mount,
 }
 
 /*
- * struct vhfs_place - a name, and the mount by which it is seen
- * @held: it owns references to both, until vhfs_place_put()
+ * struct vhfs_place - a dentry, and the mount in which a request sees it
+ * @held: the place owns references to both, until vhfs_place_put()
  */
 struct vhfs_place {
 	struct vhfs_mount *mount;
@@ -269,17 +278,18 @@ struct vhfs_place {
 	bool held;
 };
 
-/* No value of a sequence lock that can be read: they are even. */
+/* A reader of a sequence lock never gets this value: it gets even ones only. */
 #define VHFS_SEQ_NEVER	1U
 
-/* Longer file handles are not kept; those of local file systems have up to 10 words. */
+/* The longest file handle that is kept.  Those of local file systems have up to 10 words. */
 #define VHFS_FID_WORDS	16
 
 /*
- * struct vhfs_fid_key - what a file system calls an inode
- * @mount: in which it is seen
+ * struct vhfs_fid_key - the name that a file system has for an inode
+ * @mount: the mount in which the inode is seen
  * @known: the file system was asked
- * @type: @words: of the file handle; 0 words: it has none
+ * @type: @words: of the file handle; 0 words: the file system has none
+ * @raw: the file handle
  */
 struct vhfs_fid_key {
 	struct vhfs_mount *mount;
@@ -296,11 +306,11 @@ struct vhfs_text {
 
 /*
  * struct vhfs_way - where a swapped node was last seen
- * @key: its inode
- * @dir: the directory
- * @name: in it
- * @is_dir: it is a directory itself
- * @lost: a search for it has failed
+ * @key: the key of the node's inode
+ * @dir: the key of the directory
+ * @name: the name in that directory
+ * @is_dir: the inode is a directory
+ * @lost: a search for the inode has failed
  */
 struct vhfs_way {
 	struct vhfs_fid_key key;
@@ -312,16 +322,20 @@ struct vhfs_way {
 
 /*
  * struct vhfs_node - an inode that the guest knows, live or swapped: see swap.c
- * @id: never used again in the life of the export
- * @inode: @mount: the key: all names of an inode in one mount are one node; no inode: swapped
- * @used: since the swapper came by
- * @dentry: one of its names, or the one it had; NULL: swapped
- * @live: in table->settled or ->fresh, unless it stays live for good; @settled: in the former
- * @fid: of a swapped node
- * @lookups: how often the guest was told; the guest's FORGETs count down
+ * @id: its number, which is never used again in the life of the export
+ * @inode: @mount: the key: all names of an inode in one mount are one node; swapped nodes have no
+ *	inode
+ * @used: the guest has used it since the swapper came by
+ * @dentry: one of the inode's names, or the last one that it had; NULL: swapped
+ * @live: on table->settled or ->fresh, unless the node stays live for good
+ * @settled: on table->settled
+ * @fid: the file handle of a swapped node
+ * @lookups: how often the guest was told of it; the guest's FORGETs count down
  * @refs: requests, open files, and one for the table while @lookups is not 0
  * @opens: how many of @refs are open files
- * @seq: of rename_lock, when @dentry was last seen beneath the root of @mount
+ * @seq: the value of rename_lock when @dentry was last seen beneath the root of @mount
+ * @ex: the export
+ * @reap: on the list of the export's reaper
  *
  * vhfs_handle_get_known() reads @inode, @lookups and @seq without the lock.
  */
@@ -347,13 +361,17 @@ struct vhfs_node {
 
 /*
  * struct vhfs_handle - an open file or directory
- * @node: whose file it is, or NULL if the guest had forgotten that when it was opened
- * @node_id: by which the guest has opened it, and closes it
+ * @id: the number by which the guest names it
+ * @ex: the export
+ * @node: the file's node, or NULL if the guest had forgotten that before the file was open
+ * @node_id: the node by which the guest has opened it, and has to close it
+ * @file: the host's file
  * @refs: requests, and one while the guest has it open
- * @pos_lock: held by the request that reads a directory, which has one position
- * @claims: owners of POSIX locks that were taken by this handle; see lock.c
+ * @pos_lock: held by the request that reads a directory, because that has one position
+ * @claims: the owners of POSIX locks that were taken by this handle; see lock.c
  * @flocked: a flock lock may be held by it
  * @sync: O_DSYNC and __O_SYNC of the guest's descriptor, which stay as they are
+ * @reap: on the list of the export's reaper
  */
 struct vhfs_handle {
 	u64 id;
@@ -376,15 +394,24 @@ struct vhfs_fid;
 struct vhfs_locks;
 
 /*
- * struct vhfs_table - nodes and handles of an export
- * @lock: both indices, and @session
- * @session: counts INITs and DESTROYs; what was begun in an earlier one does not
- *	add to a later one
+ * struct vhfs_table - the nodes and handles of an export
+ * @lock: both indices of nodes, the lists, and @session
+ * @session: a number that each INIT and DESTROY changes; a request that was decoded in an earlier
+ *	session adds nothing to a later one
+ * @nodes: nodes by id
  * @by_inode: live nodes
- * @by_fid: swapped nodes, @nr_swapped
- * @settled: @nr_settled: live nodes that can be swapped, and @fresh: those that go before them;
- *	the swapper comes to the first ones next; @nr_listed: both
- * @swapped_out: @swapped_in: how often
+ * @by_fid: swapped nodes
+ * @settled: @fresh: live nodes that can be swapped.  The swapper comes by the first ones next, and
+ *	prefers @fresh
+ * @nr_settled: nodes on @settled
+ * @nr_listed: nodes on both lists
+ * @nr_swapped: nodes in @by_fid
+ * @swapped_out: @swapped_in: how often a node was swapped, or became live again
+ * @next_node: the id of the next new node
+ * @handles: handles by id
+ * @next_handle: where the search for the next free id begins
+ * @nr_nodes: nodes of both kinds
+ * @nr_handles: handles
  */
 struct vhfs_table {
 	spinlock_t lock;		/* all up to next_node */
@@ -406,16 +433,14 @@ struct vhfs_table {
 	atomic_t nr_handles;
 };
 
-/*
- * struct vhfs_session - what was negotiated; written by INIT and DESTROY only
- */
+/* struct vhfs_session - what INIT has negotiated; only INIT and DESTROY write it */
 struct vhfs_session {
 	bool up;
 	u32 minor;
 	u64 flags;
 };
 
-/* How long the guest may keep a name or attributes, in the form of a reply. */
+/* How long the guest may keep a name or attributes, as replies have it. */
 struct vhfs_timeout {
 	u64 sec;
 	u32 nsec;
@@ -424,20 +449,26 @@ struct vhfs_timeout {
 /*
  * struct vhfs_export - a directory that is served, and what its guest knows of it
  * @root: the private mount and its root
- * @cfg: as user space gave it, defaults filled in
+ * @cfg: the configuration from user space, with defaults filled in
  * @entry_valid: @attr_valid: the timeouts of @cfg, as replies have them
- * @creds: of the task that set it up, less what must not act here; see cred.c
- * @user_ns: in which the guest's ids are said
- * @pid: the owner's, as the host sees it beside locks
- * @top: @root as a mount of nodes
- * @mounts: those beneath it in which the guest knows nodes
- * @reap_nodes: @reap_handles: @reaper: let go of by the poller
- * @strict: max_dentries was given: it counts all live nodes, and requests beyond it fail; otherwise
- *	it counts nodes on file systems that can swap (nr_listed), and no request fails
- * @swapper: swaps nodes beyond max_dentries; @memcg: the owner's, for its memory
- * @vain_until: no node could be swapped, and none can until then, unless a file is closed
- * @refused: requests that failed for a limit
- * @searches: directories that were searched for a swapped node
+ * @creds: the credentials of the task that set the export up, without those that must not act here;
+ *	see cred.c
+ * @user_ns: the user namespace of the ids that the guest uses
+ * @top: @root, as a mount of nodes
+ * @mounts: the mounts beneath @top in which the guest knows nodes
+ * @pid: the owner's, for the host's lists of locks
+ * @wq: works that wait for locks, and the swapper
+ * @reap_wq: @reaper: frees what the poller has put on @reap_nodes and @reap_handles
+ * @swapper: swaps nodes beyond max_dentries
+ * @vain_until: no node could be swapped; the swapper begins again at this time, or if a file is
+ *	closed
+ * @strict: max_dentries was given.  Then it is a limit for all live nodes, and requests beyond it
+ *	fail.  Otherwise it counts nodes on file systems that can swap (nr_listed), and no request
+ *	fails
+ * @memcg: the owner's, which the swapper's memory is charged to
+ * @refused: how many requests failed because of a limit
+ * @searches: how many directories were searched for a swapped node
+ * @sessions: how many sessions the guest has begun
  */
 struct vhfs_export {
 	struct path root;
@@ -469,7 +500,6 @@ struct vhfs_export {
 	atomic64_t sessions;
 };
 
-/* The mount of a request's node. */
 static inline struct vfsmount *vhfs_mnt(const struct vhfs_req *req)
 {
 	return req->node->mount->mnt;
@@ -480,7 +510,10 @@ static inline struct mnt_idmap *vhfs_idmap(const struct vhfs_req *req)
 	return mnt_idmap(vhfs_mnt(req));
 }
 
-/* The file system that a request is about.  Without a node it touches none. */
+/*
+ * The file system that a request touches.  A request without a node touches none, and gets the
+ * root's.
+ */
 static inline struct super_block *vhfs_sb(const struct vhfs_req *req)
 {
 	return req->node ? vhfs_mnt(req)->mnt_sb : req->ex->root.mnt->mnt_sb;
@@ -492,8 +525,8 @@ static inline bool vhfs_read_only(const struct vhfs_export *ex)
 }
 
 /*
- * The guest writes its page cache back later.  Until then only the guest knows the size, the
- * times and the data of a file.
+ * Whether the guest writes its page cache back later.  Until then only the guest knows the size,
+ * the times and the data of a file.
  */
 static inline bool vhfs_writes_back(const struct vhfs_export *ex)
 {
@@ -501,8 +534,8 @@ static inline bool vhfs_writes_back(const struct vhfs_export *ex)
 }
 
 /*
- * Will it take long to let go of what the file holds?  Only a worker should.  It may have
- * blocks and pages beyond its size.
+ * Whether it takes long to free a file's blocks and pages, so that only a worker should do it.  The
+ * file may have blocks and pages beyond its size.
  */
 static inline bool vhfs_too_big(const struct vhfs_req *req,
 				const struct inode *inode)
@@ -514,7 +547,7 @@ static inline bool vhfs_too_big(const struct vhfs_req *req,
 			VHFS_HOT_SIZE >> PAGE_SHIFT);
 }
 
-/* No disk is behind it, so writes and syncs do not wait for one. */
+/* Whether a file system is in memory, so that writes and syncs do not wait for a disk. */
 static inline bool vhfs_in_memory(const struct super_block *sb)
 {
 	return sb->s_magic == TMPFS_MAGIC || sb->s_magic == RAMFS_MAGIC;
@@ -536,7 +569,7 @@ int vhfs_cross(struct vhfs_req *req, struct vhfs_place *at);
 int vhfs_go_up(const struct vhfs_node *node, struct vhfs_place *at);
 void vhfs_place_put(struct vhfs_place *at);
 
-/* Is a mount, held by the caller, beneath the directory that is served? */
+/* Whether a mount, held by the caller, is still beneath the directory that is served. */
 static inline bool vhfs_mount_is_reached(struct vhfs_mount *mount)
 {
 	return !mount->parent || vhfs_mount_is_in_place(mount);
@@ -547,8 +580,8 @@ int vhfs_decode(struct vhfs_req *req);
 void vhfs_req_free(struct vhfs_req *req);
 
 /*
- * Like xa_load(), for a caller that has entered RCU already, as each has to that takes a reference.
- * The poller does this for nearly all requests.
+ * Like xa_load(), for a caller that has entered RCU already: each caller has to, because it takes a
+ * reference to the object.  This saves instructions for the poller in nearly all requests.
  */
 static inline void *vhfs_find_id(struct xarray *objects, u64 id)
 {
@@ -604,7 +637,7 @@ void vhfs_reap_nodes(struct vhfs_export *ex);
 
 /* swap.c */
 
-/* Nodes that have a dentry. */
+/* How many nodes have a dentry. */
 static inline u32 vhfs_nr_live(const struct vhfs_export *ex)
 {
 	const struct vhfs_table *table = &ex->table;
@@ -613,7 +646,7 @@ static inline u32 vhfs_nr_live(const struct vhfs_export *ex)
 	return max(nr, 0);
 }
 
-/* Those that count for max_dentries. */
+/* How many nodes count for max_dentries. */
 static inline u32 vhfs_nr_counted(const struct vhfs_export *ex)
 {
 	return ex->strict ? vhfs_nr_live(ex) : READ_ONCE(ex->table.nr_listed);
@@ -651,7 +684,7 @@ void vhfs_swap_destroy(struct vhfs_table *table);
 bool vhfs_encode(struct vhfs_fid_key *key, struct vhfs_mount *mount, struct inode *inode);
 struct dentry *vhfs_reach(struct vhfs_node *node, bool *lost);
 
-/* Room for one more live node; see vhfs_make_room(). */
+/* Find room for one more live node; see vhfs_make_room(). */
 static inline int vhfs_find_room(struct vhfs_req *req)
 {
 	const struct vhfs_export *ex = req->ex;
@@ -675,7 +708,7 @@ static inline struct path vhfs_path(const struct vhfs_req *req)
 			      .dentry = req->node->dentry };
 }
 
-/* A name in the directory that is a request's node, as it is in that mount. */
+/* The place of @dentry, in the mount of a request's node. */
 static inline struct vhfs_place vhfs_place(const struct vhfs_req *req,
 					   struct dentry *dentry)
 {
@@ -686,8 +719,8 @@ static inline struct vhfs_place vhfs_place(const struct vhfs_req *req,
 /* handle.c */
 
 /*
- * Closing looks through all locks of the inode, whichever handle took them.  Of many that
- * takes long: a worker does it.
+ * Whether to close a file means to search locks.  The VFS looks at all locks of the inode,
+ * whichever handle took them.  If there are many, that takes long, so a worker does it.
  */
 static inline bool vhfs_locks_to_search(const struct vhfs_req *req,
 					const struct vhfs_handle *handle)
