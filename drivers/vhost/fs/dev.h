@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The structures of a device, a vring and a request that vhost_serve knows.  main.c, ring.c and the
- * tracepoints use this header; the other files know no rings.
+ * The structures of a device, a vring and a request, which embed those of vhost_serve.  main.c,
+ * ring.c and the tracepoints use this header.  The other files know nothing of rings.
  */
 #ifndef _VHOST_FS_DEV_H
 #define _VHOST_FS_DEV_H
@@ -10,24 +10,27 @@
 
 #include "fs.h"
 
-/* Most chains of a guest have fewer buffers. */
+/* Most chains of a guest have no more buffers. */
 #define VHFS_INLINE_IOV	8
 
 /*
- * Direct I/O pins the guest's pages, and a pin is 1,024 references.  A guest can offer one page
- * again and again, so this bounds the pins of a vring: so many for each of the
- * VHOST_SERVE_MAX_VRINGS of a device are a sixteenth of what the counter of one page can
- * bear.  Workers wait for I/O beyond that, and there are few of them.
+ * How many pages the direct I/O of a vring may pin.
+ *
+ * A guest can offer one page again and again, and each pin takes 1,024 references to it.  With this
+ * limit all VHOST_SERVE_MAX_VRINGS vrings of a device take a sixteenth of the references that a
+ * page can have.  Beyond the limit workers wait for the I/O, and there are few workers.
  */
 #define VHFS_MAX_HELD	2048
 
-/* struct vhfs_dev - an open /dev/vhost-fs; @ex is under the device's mutex */
+/* struct vhfs_dev - an open /dev/vhost-fs; @ex is protected by the device's mutex */
 struct vhfs_dev {
 	struct vserve_dev base;
 	struct vhfs_export *ex;
 };
 
-/* struct vhfs_vring - @held: see VHFS_MAX_HELD; under the vring's mutex */
+/*
+ * struct vhfs_vring - @held: pages that direct I/O pins, see VHFS_MAX_HELD; under the vring's mutex
+ */
 struct vhfs_vring {
 	struct vserve_vring base;
 	unsigned int held;
@@ -35,11 +38,11 @@ struct vhfs_vring {
 
 /*
  * struct vhfs_slot - a request and its place in the guest's memory
- * @answered: the reply is in the guest's memory, and nothing is held any more
- * @held: of the vring's
- * @len: of that reply
+ * @answered: the reply is in the guest's memory, and the request holds nothing any more
+ * @held: how many of the vring's @held are for this request
+ * @len: the length of the reply, once @answered
  * @lent: the ring's iovecs of the chain, until submit() has returned; NULL: the request has its own
- * @iov: its own ones, allocated; NULL: they are in @inline_iov, or lent
+ * @iov: its own iovecs, allocated; NULL: they are in @inline_iov, or lent
  */
 struct vhfs_slot {
 	struct vserve_req base;

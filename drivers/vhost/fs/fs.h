@@ -719,8 +719,8 @@ static inline struct vhfs_place vhfs_place(const struct vhfs_req *req,
 /* handle.c */
 
 /*
- * Whether to close a file means to search locks.  The VFS looks at all locks of the inode,
- * whichever handle took them.  If there are many, that takes long, so a worker does it.
+ * Whether the poller's thread would have to search locks to close a file.  The VFS looks at all
+ * locks of the inode, whichever handle took them.  There may be many, so a worker does it.
  */
 static inline bool vhfs_locks_to_search(const struct vhfs_req *req,
 					const struct vhfs_handle *handle)

@@ -3,12 +3,14 @@
  * The operations that vhost_serve calls (struct vserve_ops): they decode a chain of descriptors,
  * decide which thread carries the request out, and write the reply to the guest's memory.
  *
- * In its round the poller decodes a request and tries it without sleeping.  If it would have to
- * sleep, its thread carries the request out after the round, if the request is unlikely to sleep
- * (vhfs_is_hot()), and a worker does so otherwise.  Both start again with the decoded request, and
- * write the reply themselves, because they may sleep for the guest's pages.  The poller's round
- * writes the reply of a request that it carried out at once, in submit().  It writes those of
- * requests that were parked, and those for which the guest's memory was not there, in finish().
+ * In its round the poller decodes a request and tries it without sleeping.  A request that would
+ * have to sleep is carried out later: by the poller's thread after the round if the request is
+ * unlikely to sleep (vhfs_is_hot()), and by a worker otherwise.  Both begin again with the decoded
+ * request, and write the reply themselves, because they may sleep for the guest's pages.
+ *
+ * The poller's round writes the reply of a request that it has carried out, in submit().  In
+ * finish() it writes the replies of requests that were parked, and those for which the guest's
+ * memory was not there before.
  */
 #include <linux/slab.h>
 #include <linux/vhost_serve_words.h>
@@ -18,7 +20,7 @@
 #define CREATE_TRACE_POINTS
 #include <trace/events/vhost_fs.h>
 
-/* Like iov_iter_init(), in place. */
+/* Like iov_iter_init(), but it writes to the request at once. */
 static __always_inline void vhfs_set_iters(struct vhfs_req *req, const struct iovec *iov,
 					   const struct vserve_chain *chain)
 {
@@ -33,7 +35,7 @@ static __always_inline void vhfs_set_iters(struct vhfs_req *req, const struct io
 	req->out_room = min_t(size_t, chain->in_len, U32_MAX);
 }
 
-/* Iovecs of the request's own from the start. */
+/* Give the request its own copy of the chain's iovecs. */
 static int vhfs_copy_iov(struct vhfs_slot *slot,
 			 const struct vserve_chain *chain, bool may_sleep)
 {
@@ -54,9 +56,11 @@ static int vhfs_copy_iov(struct vhfs_slot *slot,
 }
 
 /*
- * The chain's own iovecs belong to the ring.  The poller's round calls submit() right after take()
- * and answers most requests there, so it lends them until submit() returns.  The few requests that
- * live longer keep a copy.  A worker's take() has no submit() behind it, and copies at once.
+ * Lend the request the chain's iovecs, which belong to the ring, or copy them.
+ *
+ * The poller's round calls submit() right after take(), and answers most requests there.  So it
+ * lends the iovecs until submit() returns, and only the few requests that live longer get a copy.
+ * A worker's take() has no submit() behind it, and copies at once.
  */
 static int vhfs_take_iov(struct vhfs_slot *slot, const struct vserve_chain *chain, bool may_sleep)
 {
@@ -75,7 +79,7 @@ static void vhfs_keep_iov(struct vhfs_slot *slot)
 
 	if (!lent)
 		return;
-	/* All of them, because a copy of known size takes less than a count does. */
+	/* Copy the whole array, because a copy of known size takes fewer instructions. */
 	memcpy(slot->inline_iov, lent, sizeof(slot->inline_iov));
 	req->src.__iov = slot->inline_iov + (req->src.__iov - lent);
 	req->dst.__iov = slot->inline_iov + (req->dst.__iov - lent);
@@ -92,7 +96,6 @@ static void vhfs_let_go(struct vhfs_slot *slot, bool may_sleep)
 	if (req->node)
 		vhfs_node_put(req->node, may_sleep);
 	req->node = NULL;
-	/* Most requests have none of these. */
 	if (!req->buf && !req->body && !slot->iov)
 		return;
 	vhfs_req_free(req);
@@ -100,7 +103,7 @@ static void vhfs_let_go(struct vhfs_slot *slot, bool may_sleep)
 	slot->iov = NULL;
 }
 
-/* INTERRUPT need not be answered, but can be. */
+/* Whether a reply is written.  INTERRUPT needs none, but gets one if the guest has room for it. */
 static bool vhfs_has_reply(const struct vhfs_req *req)
 {
 	if (req->out_room < sizeof(struct fuse_out_header))
@@ -109,7 +112,7 @@ static bool vhfs_has_reply(const struct vhfs_req *req)
 	       req->in.opcode == FUSE_INTERRUPT;
 }
 
-/* Does the guest learn of an error?  It does not expect to, without a reply. */
+/* Whether the guest can be told of an error, or does not expect to be because there is no reply. */
 static bool vhfs_can_answer(const struct vhfs_req *req)
 {
 	if (!req->known)
@@ -118,7 +121,7 @@ static bool vhfs_can_answer(const struct vhfs_req *req)
 	       (req->op && req->op->flags & VHFS_OP_SILENT);
 }
 
-/* Drivers have a buffer for the header, and one for the rest. */
+/* Copy a part of the reply.  Most drivers have a buffer for the header, and one for the rest. */
 static bool vhfs_copy_out(const void *from, size_t len, struct iov_iter *to)
 {
 	void __user *at;
@@ -132,7 +135,7 @@ static bool vhfs_copy_out(const void *from, size_t len, struct iov_iter *to)
 	return true;
 }
 
-/* vserve_put_words() would copy the header in a loop. */
+/* Write the header.  vserve_put_words() would do that in a loop. */
 static __always_inline bool vhfs_put_header(struct fuse_out_header __user *to,
 					    const struct fuse_out_header *oh)
 {
@@ -153,8 +156,8 @@ fault:
 }
 
 /*
- * Linux has a buffer for the header, and one for the rest.  Returns false if the guest has others,
- * or if its memory cannot be written in place.
+ * Write the reply where Linux has its two buffers, one for the header and one for the rest.
+ * Returns false if the guest has other buffers, or if its memory cannot be written in place.
  */
 static __always_inline bool vhfs_reply_in_place(const struct vhfs_req *req,
 						const struct fuse_out_header *oh)
@@ -184,8 +187,10 @@ static __always_inline struct fuse_out_header vhfs_header(const struct vhfs_req 
 }
 
 /*
- * Returns false if the guest's memory is not there.  Makes the header anew, because a pointer to
- * the caller's would keep that in memory.
+ * Copy the reply to any buffers.  Returns false if the guest's memory is not there.
+ *
+ * This makes the header again.  With a pointer to the caller's header the compiler would have to
+ * keep that in memory.
  */
 static noinline bool vhfs_copy_reply(const struct vhfs_req *req)
 {
@@ -198,7 +203,7 @@ static noinline bool vhfs_copy_reply(const struct vhfs_req *req)
 			    vhfs_copy_out(req->body, req->body_len, &to));
 }
 
-/* Returns how many bytes the guest has, or -EFAULT. */
+/* Write the reply.  Returns how many bytes the guest gets, or -EFAULT. */
 static int vhfs_write_reply(struct vhfs_req *req)
 {
 	struct fuse_out_header oh;
@@ -206,7 +211,7 @@ static int vhfs_write_reply(struct vhfs_req *req)
 	if (!vhfs_has_reply(req))
 		return 0;
 	oh = vhfs_header(req);
-	/* decode.c and the operations see to it that it fits. */
+	/* decode.c and the operations make sure that the reply fits. */
 	if (unlikely(oh.len > req->out_room)) {
 		req->error = -EIO;
 		oh = vhfs_header(req);
@@ -216,7 +221,10 @@ static int vhfs_write_reply(struct vhfs_req *req)
 	return vhfs_copy_reply(req) ? oh.len : -EFAULT;
 }
 
-/* Without @may_sleep, -EFAULT: the guest's memory is not there, and nothing was let go of. */
+/*
+ * Write the reply, and free what the request holds.  Returns -EFAULT, and frees nothing, if the
+ * guest's memory is not there and @may_sleep is false.
+ */
 static int vhfs_answer(struct vhfs_slot *slot, bool may_sleep)
 {
 	int len = vhfs_write_reply(&slot->req);
@@ -230,8 +238,8 @@ static int vhfs_answer(struct vhfs_slot *slot, bool may_sleep)
 }
 
 /*
- * There is no memory for the chain's iovecs.  They are used while they last, which is until
- * take() returns, to tell the guest.  It would take a used length of 0 for success.
+ * Tell the guest that there is no memory for the chain's iovecs.  Without a reply the guest would
+ * take a used length of 0 for success.  The ring's own iovecs can be used until take() returns.
  */
 static int vhfs_refuse(struct vhfs_slot *slot, const struct vserve_chain *chain)
 {
@@ -252,9 +260,11 @@ static int vhfs_refuse(struct vhfs_slot *slot, const struct vserve_chain *chain)
 
 /**
  * vhfs_take - decode the request of a chain
- * @base: its slot
- * @chain: in the owner's address space
- * @may_sleep: in the vring's worker
+ * @base: the slot of the request
+ * @chain: the chain, in the owner's address space
+ * @may_sleep: the vring's worker calls
+ *
+ * Return: 0, or an error.  After an error in the poller's round the worker tries again.
  */
 int vhfs_take(struct vserve_req *base, const struct vserve_chain *chain,
 	      bool may_sleep)
@@ -291,8 +301,8 @@ int vhfs_take(struct vserve_req *base, const struct vserve_chain *chain,
 }
 
 /*
- * Direct I/O needs no thread unless the vring already holds too many of the guest's pages.
- * vhfs_finish() gives them back.
+ * Whether the request is direct I/O that no thread has to wait for.  If it is, this counts its
+ * pages for the vring, unless the vring pins too many already.  vhfs_finish() takes them off again.
  */
 static bool vhfs_hold_for_direct(struct vhfs_slot *slot)
 {
@@ -311,8 +321,8 @@ static bool vhfs_hold_for_direct(struct vhfs_slot *slot)
 }
 
 /**
- * vhfs_submit - carry out a request in the poller, or have a worker do it
- * @base: decoded
+ * vhfs_submit - carry out a request in the poller's round, or leave it to another thread
+ * @base: the request, decoded
  */
 void vhfs_submit(struct vserve_req *base)
 {
@@ -332,15 +342,20 @@ void vhfs_submit(struct vserve_req *base)
 		return;
 	}
 	req->error = r;
-	/* vhfs_finish() tries again, and then a worker, which brings the guest's memory in. */
+	/*
+	 * If the guest's memory is not there, vhfs_finish() tries again.  Then a worker brings the
+	 * memory in.
+	 */
 	if (vhfs_answer(slot, false))
 		vhfs_keep_iov(slot);
 	vserve_req_finish(base, 0);
 }
 
 /**
- * vhfs_work - carry out a request where it may sleep, with its owner's mm
- * @base: decoded
+ * vhfs_work - carry out a request where it may sleep, with the owner's mm
+ * @base: the request, decoded
+ *
+ * A worker calls this, or the poller's thread after its round.
  */
 void vhfs_work(struct vserve_req *base)
 {
@@ -356,13 +371,13 @@ void vhfs_work(struct vserve_req *base)
 		vserve_req_again(base);
 		return;
 	}
-	/* The poller may have begun a reply before it had to give up. */
+	/* The poller's round may have begun a reply before it gave up. */
 	req->reply_len = 0;
 	req->data_len = 0;
 	req->may_sleep = true;
 	req->hot = hot;
 	r = vhfs_run(req);
-	/* It may have ended, and be another one, by now. */
+	/* A parked request may have ended by now, and its slot may have another one. */
 	if (r == VHFS_PARKED)
 		return;
 	if (r == VHFS_PUNT) {
@@ -371,15 +386,18 @@ void vhfs_work(struct vserve_req *base)
 	}
 	req->error = r;
 	slot->len = max(vhfs_write_reply(req), 0);
-	/* The reaper drops the last reference to a removed file: to free it may take long. */
+	/*
+	 * The poller's thread leaves the last reference to the reaper, because to free a removed
+	 * file may take long.
+	 */
 	vhfs_let_go(slot, !hot);
 	slot->answered = true;
 	vserve_req_end(base, 0);
 }
 
 /**
- * vhfs_req_done - a parked request ends; from any context
- * @req: not to be touched after
+ * vhfs_req_done - end a parked request; from any context
+ * @req: the request, which the caller must not touch any more
  * @error: 0 or negative
  */
 void vhfs_req_done(struct vhfs_req *req, int error)
@@ -391,8 +409,8 @@ void vhfs_req_done(struct vhfs_req *req, int error)
 }
 
 /**
- * vhfs_req_resume - work() is to go on with a parked request; from any context
- * @req: not to be touched after
+ * vhfs_req_resume - have work() go on with a parked request; from any context
+ * @req: the request, which the caller must not touch any more
  */
 void vhfs_req_resume(struct vhfs_req *req)
 {
@@ -402,8 +420,8 @@ void vhfs_req_resume(struct vhfs_req *req)
 }
 
 /**
- * vhfs_ring_stops - does the ring of a request stop?
- * @req: about to be parked
+ * vhfs_ring_stops - whether the ring of a request stops
+ * @req: the request, about to be parked
  */
 bool vhfs_ring_stops(const struct vhfs_req *req)
 {
@@ -413,12 +431,12 @@ bool vhfs_ring_stops(const struct vhfs_req *req)
 }
 
 /**
- * vhfs_finish - write the reply, if that was not done, and let go of the rest
- * @base: done
- * @may_sleep: in the vring's worker
+ * vhfs_finish - write the reply if that was not done yet, and free what the request holds
+ * @base: the request, done
+ * @may_sleep: the vring's worker calls
  *
- * Where there is nowhere to write a reply the guest has taken its memory away, and
- * gets a length of 0.
+ * Return: the length of the reply, or -EFAULT if the worker has to try again.  The length is 0 if
+ * even the worker cannot write the reply, because the guest has taken its memory away.
  */
 int vhfs_finish(struct vserve_req *base, bool may_sleep)
 {
