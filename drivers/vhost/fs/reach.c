@@ -5,19 +5,19 @@
  * exportfs finds an inode by its handle.  If the dcache has no name of the inode, exportfs searches
  * the parent directory for it, from the beginning, and does the same for each directory above.
  * Nothing bounds these searches.  A guest that names a removed file again and again would keep its
- * workers searching.  So exportfs never searches here.  A swapped node knows the handle of the
+ * workers searching.  So this file never has exportfs search.  A swapped node has the handle of the
  * directory that its inode was last seen in, and its name there (struct vhfs_way):
  *
- * - A file is looked up by this name.  If the name is gone, or is another inode's, any name will
- *   do that the dcache has beneath the root.
- * - A directory has one dentry, which has to be connected up to the root: vhfs_climb().  Each
- *   directory on the way up is looked up by its place, if the guest knows it by a swapped node.
+ * - A worker looks a file up by this name.  If the name is gone, or is another inode's, the worker
+ *   takes any name of the file that the dcache has beneath the root.
+ * - A directory has one dentry, which has to be connected up to the root: vhfs_climb().  The worker
+ *   finds each directory on the way up by its place, if the guest knows it by a swapped node.
  *
- * Only if this fails, because the host has renamed the inode and dropped the new name, or because
- * the guest has forgotten a directory above, the worker searches itself.  A request looks at
- * VHFS_SEARCH_ENTRIES entries at most, as many as a few READDIRs, and a node for which a search
- * has failed is never searched for again until a LOOKUP has found it.  Without a search, each
- * rename on the host would cost an NFS server in the guest its file handles.
+ * This fails if the host has renamed the inode and dropped the new name, or if the guest has
+ * forgotten a directory above.  Only then the worker searches directories itself.  A request looks
+ * at VHFS_SEARCH_ENTRIES entries at most, as many as a few READDIRs.  After a search for a node has
+ * failed, no worker searches for it again until the guest has found it by a name, or moved it.
+ * Without searches, each rename on the host would cost an NFS server in the guest its file handles.
  *
  * All of this happens in a worker and with the worker's rights, because the guest was told of the
  * node when it was allowed to be.
@@ -32,14 +32,17 @@
 
 #define VHFS_SEARCH_ENTRIES	65536U
 
-/* Directories above one, that are not in the dcache: the longest path has about half as many. */
+/*
+ * The most directories on the way up that are not in the dcache.  The longest path has about half
+ * as many.
+ */
 #define VHFS_CLIMB_LEVELS	4096U
 
 /*
  * struct vhfs_trip - one way back
- * @self: of the node that comes back
- * @up: of a directory above it
- * @left: entries of directories that may still be looked at
+ * @self: the way of the node that comes back
+ * @up: the way of a directory above it
+ * @left: how many entries of directories may still be looked at
  * @searched: an entry was looked at
  * @found: the name that a search has found
  */
@@ -61,10 +64,10 @@ struct vhfs_search {
 /**
  * vhfs_encode - ask the file system for its name of an inode
  * @key: to be filled
- * @mount: in which the inode is seen
+ * @mount: the mount in which the inode is seen
  * @inode: the inode
  *
- * Returns false, and a key of 0 words, if it has none.
+ * Return: false, and a key of 0 words, if the file system has no name for the inode.
  */
 bool vhfs_encode(struct vhfs_fid_key *key, struct vhfs_mount *mount, struct inode *inode)
 {
@@ -82,7 +85,7 @@ bool vhfs_encode(struct vhfs_fid_key *key, struct vhfs_mount *mount, struct inod
 	return true;
 }
 
-/* Some file systems take a generation of 0 for any. */
+/* Whether an inode has the key.  Some file systems take a generation of 0 for any, so ask again. */
 static bool vhfs_is_named(const struct vhfs_fid_key *key, struct inode *inode)
 {
 	struct vhfs_fid_key now;
@@ -91,7 +94,10 @@ static bool vhfs_is_named(const struct vhfs_fid_key *key, struct inode *inode)
 	       now.words == key->words && !memcmp(now.raw, key->raw, key->words * sizeof(u32));
 }
 
-/* One that is not connected is beneath nothing.  exportfs asks this of each name of a file. */
+/*
+ * Whether a dentry is beneath the root of the mount.  One that is not connected is beneath nothing.
+ * exportfs calls this for each name of a file.
+ */
 static int vhfs_is_beneath(void *context, struct dentry *dentry)
 {
 	const struct vhfs_mount *mount = context;
@@ -99,7 +105,10 @@ static int vhfs_is_beneath(void *context, struct dentry *dentry)
 	return !d_unhashed(dentry) && is_subdir(dentry, mount->mnt->mnt_root);
 }
 
-/* These say that the inode is not there.  Others, of the disk or of memory, may pass. */
+/*
+ * Replace errors that mean that the inode is not there by -ESTALE.  Others, of the disk or for want
+ * of memory, may not come again.
+ */
 static int vhfs_stale_or(int error)
 {
 	switch (error) {
@@ -115,13 +124,16 @@ static int vhfs_stale_or(int error)
 	}
 }
 
-/* @beneath: connected, and beneath the root; else any dentry of the inode */
+/*
+ * Find a dentry by its key.  With @beneath it is connected, and beneath the root; without, it may
+ * be any dentry of the inode.
+ */
 static struct dentry *vhfs_decode_key(const struct vhfs_fid_key *key, bool beneath)
 {
 	struct vfsmount *mnt = key->mount->mnt;
 	struct dentry *dentry;
 
-	/* Not exportfs_decode_fh(): it makes ESTALE of EIO and EINTR. */
+	/* exportfs_decode_fh() would return ESTALE for EIO and EINTR, too. */
 	dentry = exportfs_decode_fh_raw(mnt, (struct fid *)key->raw, key->words, key->type, 0,
 					beneath ? vhfs_is_beneath : NULL, key->mount);
 	if (!dentry)
@@ -164,7 +176,10 @@ static bool vhfs_search_entry(struct dir_context *ctx, const char *name, int len
 	return false;
 }
 
-/* A file system may stop in the middle; it is at the end if there is no more. */
+/*
+ * Go through a directory.  A file system may stop in the middle: it has come to the end only if it
+ * finds no more.
+ */
 static int vhfs_search_file(struct file *file, struct vhfs_search *search)
 {
 	u32 before;
@@ -179,7 +194,7 @@ static int vhfs_search_file(struct file *file, struct vhfs_search *search)
 	return r < 0 ? vhfs_stale_or(r) : -ESTALE;
 }
 
-/* The name of @inode in @dir, for trip->found. */
+/* Search @dir for the name of @inode, and copy it to trip->found. */
 static int vhfs_search(struct vhfs_trip *trip, struct dentry *dir, const struct inode *inode)
 {
 	struct vhfs_mount *mount = trip->self.key.mount;
@@ -204,8 +219,8 @@ static int vhfs_search(struct vhfs_trip *trip, struct dentry *dir, const struct 
 }
 
 /*
- * Look @child up in @dir, which is put here.  The lookup itself hangs a directory that has no
- * parent there, see d_splice_alias().
+ * Look @child up in @dir, and put @dir.  If @child is a directory without a parent, the lookup
+ * itself makes @dir its parent: see d_splice_alias().
  */
 static int vhfs_hang_in(const struct vhfs_trip *trip, struct dentry *child, struct dentry *dir,
 			const struct vhfs_text *name)
@@ -219,7 +234,10 @@ static int vhfs_hang_in(const struct vhfs_trip *trip, struct dentry *child, stru
 	return r ?: IS_ROOT(child) ? -ESTALE : 0;
 }
 
-/* The guest may know @child, by a node that is swapped, too: else it had a parent. */
+/*
+ * Find the parent of @child by the place of its node.  Only a swapped node can help, because a live
+ * one would have a parent.
+ */
 static int vhfs_hang_by_place(struct vhfs_trip *trip, struct dentry *child)
 {
 	struct vhfs_mount *mount = trip->self.key.mount;
@@ -261,7 +279,7 @@ static int vhfs_hang_by_search(struct vhfs_trip *trip, struct dentry *child)
 	return r;
 }
 
-/* Find the parent of a directory that has none in the dcache.  Another task may be faster. */
+/* Find the parent of a directory that has none in the dcache.  Another task may find it first. */
 static struct dentry *vhfs_hang(struct vhfs_trip *trip, struct dentry *child)
 {
 	int r = vhfs_hang_by_place(trip, child);
@@ -273,7 +291,10 @@ static struct dentry *vhfs_hang(struct vhfs_trip *trip, struct dentry *child)
 	return ERR_PTR(r ?: -ESTALE);
 }
 
-/* Connect a directory.  All on the way up hold each other, so this ends where it is connected. */
+/*
+ * Connect a directory.  All dentries on the way up hold each other, so the loop ends at one that is
+ * connected.
+ */
 static int vhfs_climb(struct vhfs_trip *trip, struct dentry *dentry)
 {
 	struct dentry *at = dget(dentry), *above;
@@ -300,7 +321,10 @@ static struct dentry *vhfs_reach_dir(struct vhfs_trip *trip, const struct vhfs_f
 	if (IS_ERR(dentry))
 		return dentry;
 	r = d_is_dir(dentry) ? vhfs_climb(trip, dentry) : -ESTALE;
-	/* Once more: exportfs clears DCACHE_DISCONNECTED, and has nothing to search for. */
+	/*
+	 * Decode the key again, because exportfs then clears DCACHE_DISCONNECTED.  It has nothing
+	 * left to search for.
+	 */
 	dir = r ? ERR_PTR(r) : vhfs_decode_key(key, true);
 	dput(dentry);
 	return dir;
@@ -331,13 +355,13 @@ static struct dentry *vhfs_reach_by_search(struct vhfs_trip *trip, struct dentry
 	any = vhfs_decode_key(&trip->self.key, false);
 	if (IS_ERR(any))
 		return any;
-	/* One that was removed has no name. */
+	/* A removed file has no name to be found. */
 	r = d_inode(any)->i_nlink ? vhfs_search(trip, dir, d_inode(any)) : -ESTALE;
 	dput(any);
 	return r ? ERR_PTR(r) : vhfs_reach_name(trip, dir, &trip->found);
 }
 
-/* By its name, by any name in the dcache, by a search. */
+/* Reach a file by its last name, then by any name in the dcache, then by a search. */
 static struct dentry *vhfs_reach_file(struct vhfs_trip *trip)
 {
 	struct dentry *dir = vhfs_reach_dir(trip, &trip->self.dir);
@@ -345,7 +369,7 @@ static struct dentry *vhfs_reach_file(struct vhfs_trip *trip)
 
 	if (!IS_ERR(dir))
 		dentry = vhfs_reach_name(trip, dir, &trip->self.name);
-	/* The handle does not name the directory, so exportfs cannot search that. */
+	/* exportfs cannot search the directory here, because the handle does not name it. */
 	if (dentry == ERR_PTR(-ESTALE))
 		dentry = vhfs_decode_key(&trip->self.key, true);
 	if (dentry == ERR_PTR(-ESTALE) && !IS_ERR(dir))
@@ -356,11 +380,14 @@ static struct dentry *vhfs_reach_file(struct vhfs_trip *trip)
 }
 
 /**
- * vhfs_reach - the dentry of a swapped node
- * @node: held
- * @lost: set if it was searched for in vain
+ * vhfs_reach - find a dentry for a swapped node
+ * @node: the node, held
+ * @lost: set to true if a search for the node has failed
  *
- * In a worker.  Returns NULL if the node is live by now, and -ESTALE if it cannot come back now.
+ * Only a worker calls this.
+ *
+ * Return: the dentry, which the caller puts; NULL if the node is live by now; or an error, -ESTALE
+ * if the node cannot come back now.
  */
 struct dentry *vhfs_reach(struct vhfs_node *node, bool *lost)
 {
@@ -374,7 +401,10 @@ struct dentry *vhfs_reach(struct vhfs_node *node, bool *lost)
 		goto free;
 	trip->searched = false;
 	trip->left = trip->self.lost ? 0 : VHFS_SEARCH_ENTRIES;
-	/* An operation that names a second node acts as the caller already. */
+	/*
+	 * An operation that names a second node is acting as the caller already, so take the
+	 * worker's rights.
+	 */
 	old = vhfs_act_as(current_real_cred());
 	dentry = trip->self.is_dir ? vhfs_reach_dir(trip, &trip->self.key) : vhfs_reach_file(trip);
 	vhfs_act_end(old);
