@@ -3,16 +3,16 @@
  * The mounts of an export: the mount of the directory that is served, and, with
  * VHOST_FS_EXPORT_SUBMOUNTS, those of the file systems that the host has mounted beneath it.
  *
- * A lookup crosses where the host's tree has a mount on the name (vhfs_cross()).  It
- * triggers no automount: what is not mounted yet is not there.  The node that the guest
- * gets holds the mount, as an open file would, so umount(8) says that it is busy until
- * the guest has forgotten all nodes in it, or its session has ended.  Each node then
- * acts by its own mount, whose flags and id mapping hold.
+ * A lookup crosses into a mount if the host's tree has one on the name (vhfs_cross()).  It triggers
+ * no automount: a file system that is not mounted yet is not there.  The node that the guest gets
+ * holds the mount, as an open file would.  So umount(8) says that the mount is busy until the guest
+ * has forgotten all nodes in it, or its session has ended.  Each node acts by its own mount, so
+ * that the flags and the id mapping of that mount hold.
  *
- * A mount is known together with the one that it was found in.  That pair never changes.
- * A mount that was moved, or unmounted lazily, is not in its parent any more, and its
- * nodes are ESTALE (vhfs_mount_is_reached()).  If it was moved to another place of the
- * export, a lookup there begins a new pair, with new nodes.
+ * A mount is known together with the one that it was found in.  That pair never changes.  If the
+ * host moves a mount, or unmounts it lazily, the mount is not in its parent any more, and its nodes
+ * are ESTALE (vhfs_mount_is_reached()).  If the host has moved it to another place of the export, a
+ * lookup there begins a new pair, with new nodes.
  */
 #include <linux/dcache.h>
 #include <linux/jiffies.h>
@@ -22,7 +22,7 @@
 
 #include "fs.h"
 
-/* Their getattr takes spin locks at most: read, in 6.12. */
+/* Whether getattr of a file system takes spin locks at most, according to the code of 6.12. */
 static bool vhfs_getattr_is_quick(const struct super_block *sb)
 {
 	switch (sb->s_magic) {
@@ -36,9 +36,10 @@ static bool vhfs_getattr_is_quick(const struct super_block *sb)
 }
 
 /*
- * Whether the files of a file system are data, and no interface of the kernel, which a guest must
- * not get because a directory tree (that of a container) happens to have one.  What is not known
- * is refused.  An owner can still export such a file system by itself.
+ * Whether the files of a file system are data, and no interface of the kernel.  A guest must not
+ * get such an interface because a directory tree, that of a container for example, happens to have
+ * one.  File systems that are not known are refused.  An owner can still export such a file system
+ * by itself.
  */
 static bool vhfs_is_storage(const struct super_block *sb)
 {
@@ -47,7 +48,7 @@ static bool vhfs_is_storage(const struct super_block *sb)
 	switch (sb->s_magic) {
 	case TMPFS_MAGIC:
 	case RAMFS_MAGIC:
-		/* That of devices is either of them. */
+		/* devtmpfs has the magic number of one of these. */
 		return strcmp(sb->s_type->name, "devtmpfs");
 	case AFS_FS_MAGIC:
 	case CEPH_SUPER_MAGIC:
@@ -79,11 +80,13 @@ static struct vhfs_mount *vhfs_mount_new(struct vhfs_export *ex, struct vfsmount
 }
 
 /**
- * vhfs_top_open - the directory that is served, as a mount of nodes
- * @ex: its root is set
+ * vhfs_top_open - set up the mount of the directory that is served
+ * @ex: the export; its root is set
  * @host: the directory, in the mount that the owner named
  *
- * The mount of the host is held only if submounts are served.
+ * The export holds the host's mount only if submounts are served.
+ *
+ * Return: 0, or -ENOMEM.
  */
 int vhfs_top_open(struct vhfs_export *ex, const struct path *host)
 {
@@ -96,8 +99,8 @@ int vhfs_top_open(struct vhfs_export *ex, const struct path *host)
 }
 
 /**
- * vhfs_top_close - the end of vhfs_top_open()
- * @ex: no node is left
+ * vhfs_top_close - undo vhfs_top_open()
+ * @ex: the export; no node is left
  */
 void vhfs_top_close(struct vhfs_export *ex)
 {
@@ -107,8 +110,8 @@ void vhfs_top_close(struct vhfs_export *ex)
 }
 
 /**
- * vhfs_mount_get - one more user of a mount
- * @mount: held by the caller, too
+ * vhfs_mount_get - take a reference to a mount
+ * @mount: the mount; the caller already has a reference
  */
 struct vhfs_mount *vhfs_mount_get(struct vhfs_mount *mount)
 {
@@ -118,8 +121,10 @@ struct vhfs_mount *vhfs_mount_get(struct vhfs_mount *mount)
 }
 
 /**
- * vhfs_mount_put - the end of vhfs_mount_get()
- * @mount: maybe the last reference, so this may sleep
+ * vhfs_mount_put - drop a reference to a mount
+ * @mount: the mount
+ *
+ * This may drop the last reference, so it may sleep.
  */
 void vhfs_mount_put(struct vhfs_mount *mount)
 {
@@ -164,7 +169,7 @@ static struct vhfs_mount *vhfs_mount_add(struct vhfs_mount *parent, struct vfsmo
 	return mount;
 }
 
-/* @mnt, as it was found in @parent. */
+/* Get the mount of @mnt, as it was found in @parent. */
 static struct vhfs_mount *vhfs_mount_know(struct vhfs_mount *parent, struct vfsmount *mnt)
 {
 	struct vhfs_export *ex = parent->ex;
@@ -174,7 +179,7 @@ static struct vhfs_mount *vhfs_mount_know(struct vhfs_mount *parent, struct vfsm
 	mount = vhfs_mount_find(parent, mnt);
 	if (!mount)
 		mount = vhfs_mount_add(parent, mnt);
-	/* It may have been away, and has been seen now. */
+	/* The mount may have been away from its parent, and this request has just seen it there. */
 	if (!IS_ERR(mount))
 		WRITE_ONCE(mount->reached, 2 * jiffies | 1);
 	mutex_unlock(&ex->mounts_lock);
@@ -201,11 +206,11 @@ static bool vhfs_mount_look(const struct vhfs_mount *mount)
 
 /**
  * vhfs_mount_is_in_place - vhfs_mount_is_reached() of a mount that has a parent
- * @mount: held
+ * @mount: the mount, held
  *
- * The host's tree of mounts has a lock for all, so it is asked once in a tick, whatever the
- * answer.  mount->reached has the tick and, in its lowest bit, the answer; both in one word,
- * because requests of several vrings come here at once.
+ * All tasks of the host share one lock for the tree of mounts.  So this looks once in a tick,
+ * whatever the answer.  mount->reached has the tick and, in its lowest bit, the answer.  Both are
+ * in one word, because requests of several vrings come here at the same time.
  */
 bool vhfs_mount_is_in_place(struct vhfs_mount *mount)
 {
@@ -219,8 +224,8 @@ bool vhfs_mount_is_in_place(struct vhfs_mount *mount)
 }
 
 /**
- * vhfs_is_mountpoint - is a submount on a name, so that it cannot be removed or moved?
- * @mount: by which it is seen
+ * vhfs_is_mountpoint - whether a submount is on a name, so that the name cannot be removed or moved
+ * @mount: the mount in which the request sees the name
  * @dentry: the name
  *
  * The VFS asks the same, but of the mount namespace of the thread, which is not the owner's.
@@ -232,7 +237,7 @@ bool vhfs_is_mountpoint(const struct vhfs_mount *mount, struct dentry *dentry)
 	return mount->host && path_is_mountpoint(&path);
 }
 
-/* @path: what is mounted on @at, held */
+/* Replace @at by what is mounted on it, which is @path.  The caller holds @path. */
 static int vhfs_enter(struct vhfs_req *req, struct vhfs_place *at, const struct path *path)
 {
 	struct super_block *sb = path->mnt->mnt_sb;
@@ -240,10 +245,14 @@ static int vhfs_enter(struct vhfs_req *req, struct vhfs_place *at, const struct 
 
 	if (!vhfs_is_storage(sb))
 		return -EACCES;
-	/* As for the directory that is served itself. */
+	/*
+	 * The directory that is served may not be an automount point either (vhfs_clone_mount()).
+	 */
 	if (d_is_dir(path->dentry) && !d_can_lookup(path->dentry))
 		return -EACCES;
-	/* Frozen: what follows may be a change. */
+	/*
+	 * The operation may change the submount's file system, and would wait if that were frozen.
+	 */
 	if (req->hot && !vserve_fs_allows_hot(sb, true))
 		return VHFS_PUNT;
 	mount = vhfs_mount_know(at->mount, path->mnt);
@@ -255,12 +264,14 @@ static int vhfs_enter(struct vhfs_req *req, struct vhfs_place *at, const struct 
 }
 
 /**
- * vhfs_cross - go from a name to what is mounted on it
- * @req: that looks the name up, and has done nothing yet
+ * vhfs_cross - go from a name to the root of the file system that is mounted on it
+ * @req: the request that looks the name up, and has done nothing yet
  * @at: the name; changed only if there is a submount, and this returns 0
  *
- * The caller calls vhfs_place_put() after 0.  Returns VHFS_PUNT where it may not sleep, or may
- * not wait for the submount's file system, and -EACCES if that is not served.
+ * After 0 the caller calls vhfs_place_put().
+ *
+ * Return: 0; VHFS_PUNT if the thread may not sleep, or may not wait for the submount's file system;
+ * or -EACCES if that file system is not served.
  */
 int vhfs_cross(struct vhfs_req *req, struct vhfs_place *at)
 {
@@ -273,24 +284,27 @@ int vhfs_cross(struct vhfs_req *req, struct vhfs_place *at)
 	if (!req->may_sleep)
 		return VHFS_PUNT;
 	path = (struct path){ .mnt = mntget(host), .dentry = dget(at->dentry) };
-	/* Mounts may be stacked: the last one is what the host sees. */
+	/* Mounts may be stacked, and the host sees the last one. */
 	while (follow_down_one(&path))
 		;
-	/* Else it is a mount point elsewhere only: in another namespace, or bind mount. */
+	/*
+	 * Otherwise the name is a mount point only elsewhere: in another namespace, or in another
+	 * bind mount.
+	 */
 	if (path.mnt != host)
 		r = vhfs_enter(req, at, &path);
 	path_put(&path);
 	return r;
 }
 
-/* From the root of a mount to the name it is mounted on in its parent. */
+/* Go from the root of a mount to the name that it is mounted on in its parent. */
 static int vhfs_cross_back(struct vhfs_place *at)
 {
 	struct vhfs_mount *parent = at->mount->parent;
 	struct path path = { .mnt = mntget(at->mount->host), .dentry = dget(at->dentry) };
 	int r = 0;
 
-	/* Others may be in between, if mounts are stacked. */
+	/* If mounts are stacked, others may lie in between. */
 	do {
 		if (!follow_up(&path))
 			r = -ESTALE;
@@ -308,12 +322,14 @@ static int vhfs_cross_back(struct vhfs_place *at)
 }
 
 /**
- * vhfs_go_up - the directory above another
- * @node: a directory, held and checked
- * @at: what is above it, for vhfs_place_put(), if this returns 0
+ * vhfs_go_up - find the directory above another
+ * @node: the directory, held and checked
+ * @at: set to the directory above, if this returns 0; the caller then calls vhfs_place_put()
  *
- * Above the root of a submount is the directory of the name it is mounted on, and above the root
- * of the export is that root.
+ * Above the root of a submount is the directory that has the name on which the submount is mounted.
+ * Above the root of the export is that root itself.
+ *
+ * Return: 0, or -ESTALE.
  */
 int vhfs_go_up(const struct vhfs_node *node, struct vhfs_place *at)
 {
@@ -334,7 +350,9 @@ int vhfs_go_up(const struct vhfs_node *node, struct vhfs_place *at)
 	parent = dget_parent(at->dentry);
 	dput(at->dentry);
 	at->dentry = parent;
-	/* Its child was beneath the root, and may have been moved since vhfs_node_check(). */
+	/*
+	 * The child was beneath the root, but a rename may have moved it since vhfs_node_check().
+	 */
 	if (!crossed && !read_seqretry(&rename_lock, READ_ONCE(node->seq)))
 		return 0;
 	if (is_subdir(parent, at->mount->mnt->mnt_root))
@@ -346,14 +364,14 @@ end:
 }
 
 /**
- * vhfs_place_put - let go of what was crossed to
- * @at: from vhfs_cross() or vhfs_go_up(), or a place that was not crossed from
+ * vhfs_place_put - drop the references of a place
+ * @at: the place, from vhfs_cross() or vhfs_go_up(), or one that holds nothing
  */
 void vhfs_place_put(struct vhfs_place *at)
 {
 	if (!at->held)
 		return;
-	/* First: the mount is what keeps the file system. */
+	/* Put the dentry first, because the mount keeps the file system. */
 	dput(at->dentry);
 	vhfs_mount_put(at->mount);
 }
