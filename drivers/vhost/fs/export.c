@@ -14,13 +14,18 @@
 #define DEFAULT_HANDLES	65536
 #define DEFAULT_LOCKS	16384
 
-/* A request names up to two nodes and may find a third one, all live at a time. */
+/*
+ * A request names up to two nodes, and may find a third one.  All of them are live at the same
+ * time.
+ */
 #define MIN_DENTRIES	4U
 
-/* By default one of so many nodes may be live. */
+/* By default one of this many nodes may be live. */
 #define NODES_PER_DENTRY 10
 
-/* Deferred ends, and requests for locks, of one export at the same time. */
+/*
+ * How many works of one export run at the same time: requests that wait for locks, and the swapper.
+ */
 #define EXPORT_WORKERS	16
 
 #define KNOWN_FLAGS							\
@@ -43,7 +48,7 @@ static int vhfs_check_config(const struct vhost_fs_export *cfg)
 	if (!(cfg->flags & VHOST_FS_EXPORT_SQUASH) &&
 	    (cfg->squash_uid || cfg->squash_gid))
 		return -EINVAL;
-	/* atomic_t counts them. */
+	/* The counters are of type atomic_t. */
 	if (cfg->max_nodes > INT_MAX / 2 || cfg->max_handles > INT_MAX / 2 ||
 	    cfg->max_locks > INT_MAX / 2 || cfg->max_dentries > INT_MAX / 2)
 		return -EINVAL;
@@ -78,7 +83,10 @@ static void vhfs_close_root(struct vhfs_export *ex)
 	kern_unmount(ex->root.mnt);
 }
 
-/* The clone has no children, and no other task can change or unmount it. */
+/*
+ * Clone the directory's mount.  The clone has no children, and no other task can change or unmount
+ * it.
+ */
 static int vhfs_clone_mount(struct vhfs_export *ex, const struct path *dir)
 {
 	struct vfsmount *mnt;
@@ -93,7 +101,7 @@ static int vhfs_clone_mount(struct vhfs_export *ex, const struct path *dir)
 		return PTR_ERR(mnt);
 	if (vhfs_read_only(ex))
 		mnt->mnt_flags |= MNT_READONLY;
-	/* Devices are the guest's own matter, and nothing is run here. */
+	/* Guests open their own devices, and the host runs no program from here. */
 	mnt->mnt_flags |= MNT_NODEV | MNT_NOSUID;
 	ex->root.mnt = mnt;
 	ex->root.dentry = dget(dir->dentry);
@@ -105,7 +113,7 @@ static int vhfs_clone_mount(struct vhfs_export *ex, const struct path *dir)
 
 static int vhfs_open_root(struct vhfs_export *ex)
 {
-	/* O_PATH will do. */
+	/* fget_raw() takes a descriptor that was opened with O_PATH, too. */
 	struct file *dir = fget_raw(ex->cfg.fd);
 	int r;
 
@@ -115,7 +123,10 @@ static int vhfs_open_root(struct vhfs_export *ex)
 	fput(dir);
 	if (r)
 		return r;
-	/* As to open it would need; what is beneath is checked on its own. */
+	/*
+	 * The owner must have the rights to open the directory.  Each operation checks what is
+	 * beneath.
+	 */
 	r = inode_permission(mnt_idmap(ex->root.mnt), d_inode(ex->root.dentry),
 			     MAY_READ | MAY_EXEC);
 	if (r)
@@ -168,8 +179,9 @@ static int vhfs_fill_export(struct vhfs_export *ex)
 	if (!ex->wq)
 		goto creds;
 	/*
-	 * To free a removed file changes the file system, so the reaper freezes with the
-	 * workers (see vserve_alloc_dev()).  @wq does not: a worker may wait for the swapper.
+	 * To free a removed file changes the file system, so the reaper freezes with the workers
+	 * (see vserve_alloc_dev()).  @wq does not freeze, because a worker may wait for the
+	 * swapper.
 	 */
 	ex->reap_wq = alloc_workqueue("vhost_fs-reap", WQ_UNBOUND | WQ_FREEZABLE, 1);
 	if (!ex->reap_wq)
@@ -194,9 +206,11 @@ creds:
 
 /**
  * vhfs_export_open - serve a directory
- * @cfg: from user space
+ * @cfg: the configuration from user space
  *
- * The caller's credentials are those that act from now on.
+ * Operations act with the caller's credentials from now on.
+ *
+ * Return: the export, or an error.
  */
 struct vhfs_export *vhfs_export_open(const struct vhost_fs_export *cfg)
 {
@@ -224,11 +238,11 @@ free:
 }
 
 /**
- * vhfs_export_close - the end of an export
- * @ex: without requests: what waited for a lock was cancelled and answered
+ * vhfs_export_close - end an export
+ * @ex: the export, without requests: those that waited for a lock were cancelled and answered
  *
- * When this returns nothing of it is left: files are closed, locks are gone, the
- * file system can be unmounted.
+ * When this returns nothing is left of the export.  Files are closed, locks are gone, and the file
+ * system can be unmounted.
  */
 void vhfs_export_close(struct vhfs_export *ex)
 {
@@ -240,15 +254,15 @@ void vhfs_export_close(struct vhfs_export *ex)
 	destroy_workqueue(ex->reap_wq);
 	destroy_workqueue(ex->wq);
 	vhfs_creds_close(ex->creds);
-	/* Nodes are freed after a grace period; the dentries they had are not. */
+	/* Nodes are freed after a grace period, but their dentries have been put by now. */
 	vhfs_close_root(ex);
 	vhfs_free(ex);
 }
 
 /**
- * vhfs_export_info - what is served and used
+ * vhfs_export_info - tell what is served and used
  * @ex: the export
- * @info: its features and size are the caller's
+ * @info: to be filled; the caller fills its features and size
  */
 void vhfs_export_info(struct vhfs_export *ex, struct vhost_fs_info *info)
 {
