@@ -2,16 +2,16 @@
 /*
  * The credentials with which a request acts.
  *
- * Opener: the credentials of the task that set the export up.  A guest's virtiofs has
- * checked permissions before it asks (default_permissions).  A new file belongs to the guest's task
- * that makes it: fsuid, fsgid and one supplementary group come from the request, and the
- * capabilities remain the opener's.
+ * Opener: a request acts with the credentials of the task that set the export up.  The guest's
+ * virtiofs has checked permissions before it sends a request (default_permissions).  A new file
+ * belongs to the guest's task that makes it: fsuid, fsgid and one supplementary group come from the
+ * request, and the capabilities remain the opener's.
  *
- * Squash: one uid and gid and no capabilities; the host checks permissions.
+ * Squash: a request acts with one uid and gid and no capabilities, and the host checks permissions.
  *
- * CAP_SYS_RESOURCE is never there, because quotas would not bind a guest otherwise.  (The blocks
- * that ext4 reserves go by the uid, too, so an opener who is root uses them.)  CAP_FSETID
- * is missing where set-id bits have to go ("kill").
+ * No request has CAP_SYS_RESOURCE, because quotas would not bind a guest otherwise.  (ext4 reserves
+ * blocks for a uid as well, so an opener that is root uses them.)  A request that has to clear
+ * set-id bits lacks CAP_FSETID ("kill").
  */
 #include <linux/capability.h>
 #include <linux/hash.h>
@@ -22,10 +22,13 @@
 
 #include "fs.h"
 
-/* Callers remembered; a guest with more of them at work pays for an allocation. */
+/*
+ * An export remembers the credentials of up to 2^CALLERS_BITS callers.  If more users of the guest
+ * are at work, their requests allocate credentials.
+ */
 #define CALLERS_BITS	6
 
-/* struct vhfs_caller - credentials for a caller, the last of his slot */
+/* struct vhfs_caller - the credentials of a caller, the last one that used this slot */
 struct vhfs_caller {
 	const struct cred *cred;
 	u32 uid;
@@ -36,9 +39,10 @@ struct vhfs_caller {
 
 /*
  * struct vhfs_creds - the credentials of an export
- * @base: without, and with, "kill"
+ * @base: the export's own ones, without and with "kill"
  * @squash: callers do not matter
- * @lock: @callers
+ * @lock: protects @callers
+ * @callers: credentials of callers, by a hash
  */
 struct vhfs_creds {
 	const struct cred *base[2];
@@ -47,7 +51,9 @@ struct vhfs_creds {
 	struct vhfs_caller callers[1 << CALLERS_BITS];
 };
 
-/* prepare_creds() copies those of the task, so they are put on for it. */
+/*
+ * Copy credentials.  prepare_creds() copies those of the task, so the task takes @from on for it.
+ */
 static struct cred *vhfs_copy_cred(const struct cred *from)
 {
 	const struct cred *old = override_creds(from);
@@ -79,15 +85,16 @@ static int vhfs_set_group(struct cred *cred, kgid_t group)
 }
 
 /*
- * A group may be what keeps its members out of a file, so only the privileged drop groups.  In a
- * user namespace setgroups(2) asks more of them than CAP_SETGID, and a module cannot ask that.
+ * Whether an opener may drop groups.  A group may be what keeps its members out of a file, so only
+ * a privileged opener may.  In a user namespace setgroups(2) asks for more than CAP_SETGID, and a
+ * module cannot check that.
  */
 static bool vhfs_may_set_groups(const struct cred *cred)
 {
 	return cred->user_ns == &init_user_ns && cap_raised(cred->cap_effective, CAP_SETGID);
 }
 
-/* As setresuid(2), setresgid(2) and setgroups(2) would ask of the opener. */
+/* Whether the opener could do this by setresuid(2), setresgid(2) and setgroups(2). */
 static bool vhfs_may_squash(const struct cred *cred, kuid_t uid, kgid_t gid)
 {
 	if (!uid_eq(uid, cred->euid) && !ns_capable(cred->user_ns, CAP_SETUID))
@@ -152,8 +159,10 @@ static void vhfs_put_callers(struct vhfs_creds *creds)
 }
 
 /**
- * vhfs_creds_open - the credentials of an export, from those of the caller
- * @cfg: whether they are squashed
+ * vhfs_creds_open - make the credentials of an export from those of the caller
+ * @cfg: the configuration; it says whether the export squashes
+ *
+ * Return: the credentials, or an error.
  */
 struct vhfs_creds *vhfs_creds_open(const struct vhost_fs_export *cfg)
 {
@@ -177,8 +186,8 @@ struct vhfs_creds *vhfs_creds_open(const struct vhost_fs_export *cfg)
 }
 
 /**
- * vhfs_creds_close - the export goes
- * @creds: not in use any more
+ * vhfs_creds_close - free the credentials of an export
+ * @creds: the credentials, not in use any more
  */
 void vhfs_creds_close(struct vhfs_creds *creds)
 {
@@ -192,9 +201,9 @@ void vhfs_creds_close(struct vhfs_creds *creds)
 }
 
 /**
- * vhfs_cred_base - the export's own credentials
- * @creds: of the export
- * @kill: without CAP_FSETID
+ * vhfs_cred_base - get the export's own credentials
+ * @creds: the export's credentials
+ * @kill: get those without CAP_FSETID
  */
 const struct cred *vhfs_cred_base(struct vhfs_creds *creds, bool kill)
 {
@@ -216,7 +225,7 @@ static const struct cred *vhfs_make_caller(struct vhfs_req *req, bool kill)
 		if (!gid_valid(group))
 			return ERR_PTR(-EOVERFLOW);
 	}
-	/* As setfsuid(2) and setgroups(2) would ask of the opener. */
+	/* Ask for the capabilities that setfsuid(2) and setgroups(2) would ask of the opener. */
 	if (!uid_eq(uid, base->fsuid) && !cap_raised(base->cap_effective, CAP_SETUID))
 		return ERR_PTR(-EPERM);
 	if ((!gid_eq(gid, base->fsgid) || gid_valid(group)) &&
@@ -225,7 +234,7 @@ static const struct cred *vhfs_make_caller(struct vhfs_req *req, bool kill)
 	cred = vhfs_copy_cred(base);
 	if (!cred)
 		return ERR_PTR(-ENOMEM);
-	/* Without the right to, the opener's own groups stay, and the caller's is left out. */
+	/* An opener that may not set groups keeps its own, and the caller's group is left out. */
 	if (vhfs_may_set_groups(base) && vhfs_set_group(cred, group)) {
 		abort_creds(cred);
 		return ERR_PTR(-ENOMEM);
@@ -243,7 +252,7 @@ static bool vhfs_is_caller(const struct vhfs_caller *slot,
 	       slot->kill == kill;
 }
 
-/* By all that vhfs_is_caller() compares, so that groups of one user seldom share a slot. */
+/* Hash all that vhfs_is_caller() compares, so that groups of one user seldom share a slot. */
 static struct vhfs_caller *vhfs_caller_slot(struct vhfs_creds *creds, const struct vhfs_req *req,
 					    bool kill)
 {
@@ -253,13 +262,13 @@ static struct vhfs_caller *vhfs_caller_slot(struct vhfs_creds *creds, const stru
 }
 
 /**
- * vhfs_cred_caller - the credentials that make things for a request's caller
- * @req: decoded
- * @kill: without CAP_FSETID
+ * vhfs_cred_caller - get the credentials with which files are made for a request's caller
+ * @req: the request, decoded
+ * @kill: get credentials without CAP_FSETID
  *
- * In any thread: the mutex is held for no longer than it takes to copy a few words.
+ * Any thread may call this: a task holds the mutex for no longer than it takes to copy a few words.
  *
- * Returns a reference, or an error.
+ * Return: the credentials, which the caller puts, or an error.
  */
 const struct cred *vhfs_cred_caller(struct vhfs_req *req, bool kill)
 {
@@ -293,10 +302,10 @@ const struct cred *vhfs_cred_caller(struct vhfs_req *req, bool kill)
 }
 
 /**
- * vhfs_act_as - put credentials on, for this thread
- * @cred: held by the caller until vhfs_act_end()
+ * vhfs_act_as - have this thread act with other credentials
+ * @cred: the credentials, held by the caller until vhfs_act_end()
  *
- * Returns those before, for vhfs_act_end().
+ * Return: the thread's credentials, for vhfs_act_end().
  */
 const struct cred *vhfs_act_as(const struct cred *cred)
 {
@@ -304,7 +313,7 @@ const struct cred *vhfs_act_as(const struct cred *cred)
 }
 
 /**
- * vhfs_act_end - take them off again
+ * vhfs_act_end - undo vhfs_act_as()
  * @old: from vhfs_act_as()
  */
 void vhfs_act_end(const struct cred *old)
