@@ -11,7 +11,10 @@
 
 #include "fs.h"
 
-/* The guest mounts there by itself, so that the files beneath have a device of their own. */
+/*
+ * The flags of a name's attributes.  On the root of a submount the guest makes a mount of its own,
+ * so that the files beneath have another device number.
+ */
 static u32 vhfs_attr_flags(const struct vhfs_place *at)
 {
 	const struct vhfs_mount *mount = at->mount;
@@ -21,7 +24,7 @@ static u32 vhfs_attr_flags(const struct vhfs_place *at)
 	return mount->ex->session.flags & FUSE_SUBMOUNTS ? FUSE_ATTR_SUBMOUNT : 0;
 }
 
-/* The initial namespace maps each id to itself, so it needs no search through a map. */
+/* The initial namespace maps each id to itself, so skip the search through its map. */
 static u32 vhfs_tell_uid(const struct vhfs_export *ex, kuid_t uid)
 {
 	if (ex->user_ns == &init_user_ns && uid_valid(uid))
@@ -37,9 +40,9 @@ static u32 vhfs_tell_gid(const struct vhfs_export *ex, kgid_t gid)
 }
 
 /**
- * vhfs_fill_attr - attributes as FUSE has them
- * @at: of what
- * @stat: from vfs_getattr()
+ * vhfs_fill_attr - convert attributes for the guest
+ * @at: the file
+ * @stat: its attributes, from vfs_getattr()
  * @attr: to be filled
  */
 void vhfs_fill_attr(const struct vhfs_place *at, const struct kstat *stat,
@@ -82,7 +85,7 @@ static int vhfs_answer_attr(struct vhfs_req *req)
 	return 0;
 }
 
-/* The handle, if there is one, means the same inode: it says nothing more. */
+/* The request may name a handle, too.  That has the same inode, so it makes no difference. */
 int vhfs_getattr(struct vhfs_req *req)
 {
 	if (!req->may_sleep && !req->node->mount->quick_getattr)
@@ -143,7 +146,10 @@ int vhfs_statx(struct vhfs_req *req)
 	return 0;
 }
 
-/* One step, with the inode locked, and leases broken without. */
+/*
+ * Make one change, with the inode locked.  If it needs a lease broken, wait for that without the
+ * lock, and try again.
+ */
 static int vhfs_change(struct vhfs_req *req, const struct path *path,
 		       const struct iattr *wanted, bool chown)
 {
@@ -157,7 +163,10 @@ static int vhfs_change(struct vhfs_req *req, const struct path *path,
 		delegated = NULL;
 		attr = *wanted;
 		inode_lock(inode);
-		/* As chown(2) does; never with ATTR_MODE, see notify_change(). */
+		/*
+		 * chown(2) does the same.  notify_change() does not allow this together with
+		 * ATTR_MODE.
+		 */
 		if (chown && !S_ISDIR(inode->i_mode))
 			attr.ia_valid |= ATTR_KILL_SUID | ATTR_KILL_PRIV |
 				setattr_should_drop_sgid(idmap, inode);
@@ -172,14 +181,16 @@ static int vhfs_change(struct vhfs_req *req, const struct path *path,
 
 /**
  * vhfs_truncate - change the size of a file
- * @req: on whose behalf
- * @path: the file; its mount was asked for writing
- * @file: open for writing, or NULL
- * @size: new
+ * @req: the request
+ * @path: the file; the caller has write access to its mount
+ * @file: the file, open for writing, or NULL
+ * @size: the new size
  * @more: ATTR_* beside the size
  *
- * Set-id bits and file capabilities go as by truncate(2), for callers without
+ * As with truncate(2), the file loses set-id bits and file capabilities if the caller lacks
  * CAP_FSETID.
+ *
+ * Return: 0, or an error.
  */
 int vhfs_truncate(struct vhfs_req *req, const struct path *path,
 		  struct file *file, loff_t size, unsigned int more)
@@ -197,7 +208,7 @@ int vhfs_truncate(struct vhfs_req *req, const struct path *path,
 	inode_lock(inode);
 	kill = setattr_should_drop_suidgid(mnt_idmap(path->mnt), inode);
 	inode_unlock(inode);
-	/* Or the owner alone could have the bits taken away. */
+	/* Without ATTR_FORCE only the file's owner could truncate a file with these bits. */
 	if (kill)
 		attr.ia_valid |= kill | ATTR_FORCE;
 	return vhfs_change(req, path, &attr, false);
@@ -234,7 +245,7 @@ static int vhfs_truncate_node(struct vhfs_req *req, loff_t size)
 	return r;
 }
 
-/* A file that was opened for writing may be truncated, whatever its mode is now. */
+/* The guest may truncate a file that it has opened for writing, whatever the file's mode is now. */
 static int vhfs_truncate_handle(struct vhfs_req *req, u64 fh, loff_t size)
 {
 	struct vhfs_handle *handle = vhfs_handle_get(req, fh);
@@ -315,7 +326,10 @@ static int vhfs_set_times(const struct fuse_setattr_in *arg, struct iattr *attr)
 	}
 	if (arg->atimensec >= NSEC_PER_SEC || arg->mtimensec >= NSEC_PER_SEC)
 		return -EINVAL;
-	/* A task that may write can set both to now; other times are for the file's owner. */
+	/*
+	 * A task that may write the file can set both times to now.  Only the file's owner can set
+	 * others.
+	 */
 	if ((arg->valid & now) == now)
 		attr->ia_valid |= ATTR_TOUCH;
 	else if (arg->valid & (FATTR_ATIME | FATTR_MTIME))
@@ -324,13 +338,14 @@ static int vhfs_set_times(const struct fuse_setattr_in *arg, struct iattr *attr)
 }
 
 /*
- * Are the times those of a write or a truncation in the guest?  A guest that writes back tells
- * them, because it knows them better.  The core's fuse_flush_times() sends exactly the first
- * bits, and no system call does.  With a new size no system call asks for a time of its own.
+ * Whether the times are those of a write or a truncation in the guest.  A guest that writes back
+ * tells the host these times, because it knows them better.  The core's fuse_flush_times() sends
+ * exactly these bits with FATTR_FH, and no system call does.  With a new size no system call asks
+ * for a time of its own.
  *
- * A squashed guest may write and truncate files that it does not own.  An error would be that of
- * its fsync(), close() or truncate(), which have been carried out.  The time stays that of the
- * change on the host.
+ * A squashed guest may write and truncate files that it does not own.  The guest would report an
+ * error of this request as one of its fsync(), close() or truncate(), which has been carried out.
+ * So there is no error, and the file keeps the time of the change on the host.
  */
 static bool vhfs_tells_times(const struct vhfs_req *req, const struct fuse_setattr_in *arg)
 {
@@ -343,8 +358,8 @@ static bool vhfs_tells_times(const struct vhfs_req *req, const struct fuse_setat
 }
 
 /*
- * In steps, because file systems do not expect a size together with others, and
- * the VFS no set-id bits to be killed together with a mode.
+ * Make the changes in steps.  File systems do not expect a size together with other changes, and
+ * the VFS does not clear set-id bits together with a change of the mode.
  */
 static int vhfs_set_all(struct vhfs_req *req, const struct fuse_setattr_in *arg)
 {
@@ -387,7 +402,7 @@ int vhfs_setattr(struct vhfs_req *req)
 	return r ?: vhfs_answer_attr(req);
 }
 
-/* Guests with default_permissions, which virtiofs has, do not ask. */
+/* A guest with default_permissions, as virtiofs has it, does not send ACCESS. */
 int vhfs_access(struct vhfs_req *req)
 {
 	u32 mask = vhfs_args(req, struct fuse_access_in)->mask;
@@ -431,13 +446,16 @@ int vhfs_readlink(struct vhfs_req *req)
 
 	if (!d_is_symlink(vhfs_dentry(req)))
 		return -EINVAL;
-	/* It is no text but a jump (/proc/PID/exe), which needs a path walk around it. */
+	/*
+	 * Such a link is no text but a jump, as /proc/PID/exe is, and can only be followed in a
+	 * path walk.
+	 */
 	if (vhfs_inode(req)->i_op->readlink)
 		return -EOPNOTSUPP;
 	target = vfs_get_link(vhfs_dentry(req), &done);
 	if (IS_ERR(target))
 		return PTR_ERR(target);
-	/* A guest that has less room has a truncated one, as by readlink(2). */
+	/* If the guest has less room, the target is truncated, as by readlink(2). */
 	len = min3(strlen(target), room, (size_t)PATH_MAX - 1);
 	req->body = kvmemdup(target, len, GFP_KERNEL_ACCOUNT);
 	if (req->body)
@@ -449,8 +467,8 @@ int vhfs_readlink(struct vhfs_req *req)
 }
 
 /*
- * As syncfs(2) of a file that the guest has open all the time.  Of two at once one has the error,
- * or both, as there.
+ * This does as syncfs(2) does for a file that the guest has open all the time.  If two requests
+ * come at once, one of them gets the error, or both, as with syncfs(2).
  */
 int vhfs_syncfs(struct vhfs_req *req)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /dev/vhost-fs: the ioctls that only a directory has; vhost_serve has those of all devices.
- * All of them run under the device's mutex.
+ * /dev/vhost-fs: the ioctls that only this device has; vhost_serve has those of all devices.  All
+ * of them run under the device's mutex.
  */
 #include <linux/compat.h>
 #include <linux/miscdevice.h>
@@ -11,8 +11,8 @@
 #include "dev.h"
 
 /*
- * Requests of one device that may be with workers at the same time.  What waits
- * for a lock is none of them, see lock.c.
+ * How many requests of one device may be with workers at the same time.  Those that wait for a lock
+ * do not count: no worker waits for them, see lock.c.
  */
 #define VHFS_WORKERS	128
 
@@ -56,7 +56,9 @@ static long vhfs_get_info(struct vhfs_dev *dev, void __user *argp)
 	return vhost_poll_put_arg(argp, size, &info, sizeof(info));
 }
 
-/* By @cmd without its size, which is in the argument: see linux/vhost_poll.h */
+/*
+ * Handle @cmd, which comes without its size.  The size is in the argument: see linux/vhost_poll.h.
+ */
 static long vhfs_ioctl(struct vserve_dev *vdev, unsigned int cmd,
 		       unsigned long arg)
 {
@@ -87,13 +89,13 @@ static int vhfs_start(struct vserve_vring *vring)
 	return to_vhfs_dev(vring->dev)->ex ? 0 : -ENODEV;
 }
 
-/* Requests that wait for locks would wait for ever. */
+/* Requests that wait for locks may never get them, and the vring would not drain. */
 static void vhfs_quiesce(struct vserve_vring *vring)
 {
 	vhfs_locks_cancel(to_vhfs_dev(vring->dev)->ex->locks, vring);
 }
 
-/* The guest has written nothing that could be answered. */
+/* The guest has written no request that could be answered. */
 static int vhfs_bad_chain(struct vserve_vring *vring, unsigned int head)
 {
 	return 0;
