@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Operations that make a name: MKNOD, MKDIR, SYMLINK, LINK, CREATE, TMPFILE.  They run with the
- * uid and gid of the guest's task, see cred.c.
+ * Operations that make a name: MKNOD, MKDIR, SYMLINK, LINK, CREATE, TMPFILE.  They run with the uid
+ * and gid of the guest's task, see cred.c.
  *
  * vhfs_make_begin() keeps the file system from being frozen, locks the directory, and looks the
  * name up.  Then the operation makes the name, and vhfs_make_end() undoes the first two.
@@ -15,23 +15,24 @@
 #include "fs.h"
 
 /*
- * The VFS takes the umask from the thread, and not where a directory has a
- * default ACL, so it is for the VFS to apply it.  All kernel threads share one
- * fs_struct; a worker or a poller's thread gets its own first.
+ * Have this thread use the umask of the guest's task.  The VFS takes the umask from the thread, and
+ * ignores it where a directory has a default ACL.  So the VFS has to apply it, and not this code.
+ *
+ * All kernel threads share one fs_struct, so a worker or a poller's thread gets its own first.
  */
 static int vhfs_umask_begin(const struct vhfs_req *req, u32 umask, int *old)
 {
 	struct fs_struct *fs = current->fs;
 	int r;
 
-	/* Nobody but this thread can add a user to one that has no other. */
+	/* If this thread is the only user, no other task can add one. */
 	if (READ_ONCE(fs->users) > 1) {
 		r = unshare_fs_struct();
 		if (r)
 			return r;
 	}
 	*old = current->fs->umask;
-	/* Without DONT_MASK the guest has applied it. */
+	/* Without FUSE_DONT_MASK the guest has applied its umask itself. */
 	current->fs->umask = req->ex->session.flags & FUSE_DONT_MASK ?
 		umask & 0777 : 0;
 	return 0;
@@ -42,7 +43,7 @@ static void vhfs_umask_end(int old)
 	current->fs->umask = old;
 }
 
-/* Returns the dentry of names[0] in the directory, which is locked then. */
+/* Lock the directory, and return the dentry of names[0] in it. */
 static struct dentry *vhfs_make_begin(struct vhfs_req *req)
 {
 	struct inode *dir = vhfs_inode(req);
@@ -68,8 +69,9 @@ static void vhfs_make_end(struct vhfs_req *req)
 }
 
 /*
- * Some file systems make a directory and leave the dentry as it was.  @again: the name
- * was looked up once more, so it may be another file's by now.
+ * Find the dentry of the name that was made.  Some file systems make a directory and leave the
+ * dentry as it was.  Then the name is looked up once more, and @again is set, because the name may
+ * be another file's by now.
  */
 static struct dentry *vhfs_find_made(struct vhfs_req *req,
 				     struct dentry *dentry, bool *again)
@@ -82,7 +84,7 @@ static struct dentry *vhfs_find_made(struct vhfs_req *req,
 					    vhfs_dentry(req), req->name_len[0]);
 }
 
-/* @r: of what made @dentry, which is put here */
+/* Fill the reply for @dentry, and put @dentry.  @r says whether it was made. */
 static int vhfs_answer_made(struct vhfs_req *req, struct dentry *dentry, int r)
 {
 	struct vhfs_place at;
@@ -93,7 +95,10 @@ static int vhfs_answer_made(struct vhfs_req *req, struct dentry *dentry, int r)
 	dentry = vhfs_find_made(req, dentry, &again);
 	if (IS_ERR(dentry))
 		return PTR_ERR(dentry);
-	/* Not crossed: a mount on the new name was made after this request made the name. */
+	/*
+	 * Do not cross into a mount on the new name: the host has mounted it after the name was
+	 * made.
+	 */
 	at = vhfs_place(req, dentry);
 	r = vhfs_fill_entry(req, &at, vhfs_reply(req, struct fuse_entry_out));
 put:
@@ -194,7 +199,7 @@ again:
 	r = vfs_link(node->dentry, vhfs_idmap(req), vhfs_inode(req), dentry,
 		     &delegated);
 	vhfs_make_end(req);
-	/* Somebody has a lease that wants to be broken, with no lock held. */
+	/* Another task has a lease.  Wait for it to break, with no lock held, and try again. */
 	if (delegated) {
 		dput(dentry);
 		r = break_deleg_wait(&delegated);
@@ -206,10 +211,12 @@ again:
 }
 
 /*
- * linkat(2) asks this, and vfs_link() does not.  A guest is bound as the host's users are with
- * fs.protected_hardlinks=1: unless the file is its own, or it has CAP_FOWNER over it, as a guest of
- * the host's root has, it makes no link to a file that it could not write, or whose set-id bit it
- * would keep alive.
+ * Whether the guest may make a link to a file.  linkat(2) asks this, and vfs_link() does not.
+ *
+ * A guest is bound as the host's users are with fs.protected_hardlinks=1.  It may link a file that
+ * it owns, and any file if it has CAP_FOWNER over it, as a guest of the host's root has.  It may
+ * link other files only if they are regular, if it could read and write them, and if they have no
+ * set-id bit that the link would keep alive.
  */
 static int vhfs_may_link(const struct vhfs_node *node)
 {
@@ -244,7 +251,10 @@ int vhfs_link(struct vhfs_req *req)
 	return r;
 }
 
-/* Returns 0, VHFS_PUNT or an error; @made: the file is new. */
+/*
+ * Make the file of a CREATE, or find it.  Returns 0, VHFS_PUNT or an error.  @made is set if the
+ * file is new.
+ */
 static int vhfs_make_file(struct vhfs_req *req, struct dentry *dentry,
 			  bool *made)
 {
@@ -276,7 +286,10 @@ struct vhfs_opened {
 	struct fuse_open_out open;
 };
 
-/* @handle is the guest's, or gone, after this. */
+/*
+ * Open the file, and fill the reply.  After success the guest has @handle; after an error it is
+ * gone.
+ */
 static int vhfs_open_place(struct vhfs_req *req, struct vhfs_handle *handle,
 			   const struct vhfs_place *at, bool made)
 {
@@ -297,7 +310,7 @@ static int vhfs_open_place(struct vhfs_req *req, struct vhfs_handle *handle,
 		vhfs_node_unknow(req, entry->nodeid);
 		return r;
 	}
-	/* Emptied by O_TRUNC, maybe, since it was looked at. */
+	/* O_TRUNC has emptied the file, maybe after its attributes were read. */
 	if (!made && arg->flags & O_TRUNC) {
 		entry->attr.size = 0;
 		entry->attr.blocks = 0;
@@ -305,7 +318,7 @@ static int vhfs_open_place(struct vhfs_req *req, struct vhfs_handle *handle,
 	return 0;
 }
 
-/* A file that was there may have another mounted on it. */
+/* Open the file of a CREATE.  If it is not new, another file may be mounted on it. */
 static int vhfs_open_made(struct vhfs_req *req, struct vhfs_handle *handle,
 			  struct dentry *dentry, bool made)
 {
@@ -313,7 +326,7 @@ static int vhfs_open_made(struct vhfs_req *req, struct vhfs_handle *handle,
 	struct vhfs_place at = vhfs_place(req, dentry);
 	int r = made ? 0 : vhfs_cross(req, &at);
 
-	/* It is this one that is truncated, not the one beneath. */
+	/* The mounted file is truncated, and not the one that it hides. */
 	if (!r && at.held && arg->flags & O_TRUNC && vhfs_too_big(req, d_inode(at.dentry)))
 		r = VHFS_PUNT;
 	if (r)
@@ -342,7 +355,10 @@ static int vhfs_create_with(struct vhfs_req *req, struct vhfs_handle *handle)
 		r = PTR_ERR(dentry);
 		goto drop;
 	}
-	/* A rename may have put a device there: only ours needs no check. */
+	/*
+	 * If the name was looked up again, a rename may have put a device there, so check the file
+	 * as one that is not new.
+	 */
 	r = vhfs_open_made(req, handle, dentry, made && !again);
 	dput(dentry);
 	return r;

@@ -2,30 +2,32 @@
 /*
  * READ and WRITE with O_DIRECT, of files on a disk: the disk's completion ends the request.
  *
- * The poller's thread submits the I/O after its round, because the file system may have to
- * sleep for a lock or a block's address.  Mostly it does not, but it waits for the disk itself
- * where a write extends the file, or is not aligned to its blocks.  Once the I/O is queued the
- * request is parked, and holds its open file.  The completion comes in any context, and the
+ * The poller's thread submits the I/O after its round, because the file system may have to sleep
+ * for a lock or for the address of a block.  Mostly it does not.  It does wait for the disk where a
+ * write extends the file, or is not aligned to the file system's blocks.  Once the I/O is queued
+ * the request is parked, and holds its open file.  The completion comes in any context, and the
  * poller writes the reply in a later round.
  *
- * The end of a write may sleep, because the page cache has to drop what it has of the file.  By
- * default a kernel worker of the CPU that submitted does that, and there it waits until the
- * poller, which polls, gives up the CPU.  IOCB_DIO_CALLER_COMP leaves it to us instead: the
+ * The end of a write may sleep, because the page cache has to drop its copy of the data.  By
+ * default a kernel worker does that on the CPU that submitted, and there it waits until the poller
+ * gives up the CPU.  With IOCB_DIO_CALLER_COMP the file system leaves that part to this file: the
  * poller's thread calls iocb->dio_complete() after its next round.  iomap does so for writes into
- * blocks that have data; others, into a hole or preallocated blocks, still end in that worker.
+ * blocks that have data.  Writes into a hole or into preallocated blocks still end in that kernel
+ * worker.
  *
- * Two parties use the iocb: the file system until it has returned from the submission, and the
- * completion.  The later one ends the request; the earlier one must not touch it any more.
+ * Two parties use the iocb: the submitter, until the file system has returned, and the completion.
+ * The later one ends the request.  The earlier one must not touch the request any more.
  *
- * An inotify or fanotify listener is to be told of a change after it was made, and that takes a
- * context that may sleep.  So a worker waits for the I/O of file systems that have any.
+ * If an inotify or fanotify listener watches the file system, it has to be told of a change after
+ * the change was made, and only a context that may sleep can tell it.  So a worker waits for the
+ * I/O there.
  */
 #include <linux/fsnotify.h>
 #include <linux/vhost_serve.h>
 
 #include "fs.h"
 
-/* The I/O is done, but for what may sleep. */
+/* Whether the I/O is done, except for the part that may sleep. */
 static bool vhfs_direct_is_deferred(const struct vhfs_req *req)
 {
 	const struct kiocb *iocb = &req->direct.iocb;
@@ -46,8 +48,8 @@ static bool vhfs_asks_for_direct(const struct vhfs_req *req)
 }
 
 /**
- * vhfs_direct_needs_no_thread - may a request be direct I/O that no thread waits for?
- * @req: decoded
+ * vhfs_direct_needs_no_thread - whether a request may be direct I/O that no thread waits for
+ * @req: the request, decoded
  */
 bool vhfs_direct_needs_no_thread(const struct vhfs_req *req)
 {
@@ -59,7 +61,10 @@ bool vhfs_direct_needs_no_thread(const struct vhfs_req *req)
 	       !fsnotify_sb_has_watchers(sb);
 }
 
-/* In a context that may sleep, if the file system left its part of a write's end to us. */
+/*
+ * End a request.  If the file system has left a part of a write's end to this file, the caller may
+ * sleep.
+ */
 static void vhfs_direct_end(struct vhfs_req *req)
 {
 	struct kiocb *iocb = &req->direct.iocb;
@@ -67,7 +72,7 @@ static void vhfs_direct_end(struct vhfs_req *req)
 
 	if (vhfs_direct_is_deferred(req))
 		res = iocb->dio_complete(iocb->private);
-	/* vfs_iocb_iter_write() ends the write itself unless the I/O was queued. */
+	/* vfs_iocb_iter_write() calls kiocb_end_write() itself unless the I/O was queued. */
 	if (iocb->ki_flags & IOCB_WRITE)
 		kiocb_end_write(iocb);
 	res = vhfs_io_result(req, res, res);
@@ -93,7 +98,7 @@ static void vhfs_direct_complete(struct kiocb *iocb, long res)
 
 /**
  * vhfs_direct_resume - end a direct write in the poller's thread, or in a worker
- * @req: in work()
+ * @req: the request, in work()
  *
  * Return: false if the request is no such write, and is yet to be carried out.
  */
@@ -107,13 +112,13 @@ bool vhfs_direct_resume(struct vhfs_req *req)
 
 /**
  * vhfs_direct_io - submit direct I/O
- * @req: READ or WRITE
- * @handle: its file
- * @iocb: with position and flags; the position is moved where something was done at once
+ * @req: the READ or WRITE
+ * @handle: the open file
+ * @iocb: its position and flags; if something was done at once the position moves on
  * @iter: the guest's memory
  *
- * Return: -EIOCBQUEUED: the request is parked, may have ended, and puts @handle; else what the
- * file's own read or write returned without having queued anything.
+ * Return: -EIOCBQUEUED if the I/O was queued.  Then the request is parked, or has ended, and puts
+ * @handle itself.  Otherwise nothing was queued, and this is the result of the read or write.
  */
 ssize_t vhfs_direct_io(struct vhfs_req *req, struct vhfs_handle *handle, struct kiocb *iocb,
 		       struct iov_iter *iter)
