@@ -318,8 +318,8 @@ static const struct vhfs_op *vhfs_find_op(u32 opcode)
 
 /**
  * vhfs_decode - read a request from the guest's memory
- * @req: the request: @ex, @ring, @src, @dst, @out_room and @may_sleep are set, and all else before
- * @src is zero
+ * @req: the request, of which @ex, @ring, @src, @dst, @out_room and @may_sleep are set; all other
+ *	fields before src are zero
  *
  * Return: 0, an error, or VHFS_PUNT if a worker has to decode the request.  The guest can be told
  * of the error only if req->known is set.

@@ -2,9 +2,9 @@
 /*
  * READDIR and READDIRPLUS: they list a directory.
  *
- * The directory is locked while its entries are copied to a buffer.  READDIRPLUS looks up the names
- * after that, without the lock.  A handle has one position, so requests for the same handle take
- * turns (pos_lock).
+ * The directory is locked while the file system copies its entries to a buffer.  READDIRPLUS looks
+ * the names up after that, without the lock.  A handle has one position, so requests for the same
+ * handle take turns (pos_lock).
  */
 #include <linux/fs.h>
 #include <linux/namei.h>
@@ -13,12 +13,13 @@
 #include "fs.h"
 
 /*
- * struct vhfs_dirents - entries being gathered
- * @buf: @size: room
- * @used: bytes of whole entries
- * @last: the last of them: where it ends is known when the next one comes
- * @plus: each has a struct fuse_entry_out before it
- * @full: there was one for which there is no room
+ * struct vhfs_dirents - the entries that a request has gathered
+ * @buf: @size: the buffer
+ * @used: how many bytes of it whole entries take
+ * @last: the last entry; the next one says where it ends
+ * @plus: each entry has a struct fuse_entry_out before it
+ * @full: the buffer had no room for an entry
+ * @root_ino: for the root of a mount: its inode number, which ".." gets there; 0 otherwise
  */
 struct vhfs_dirents {
 	struct dir_context ctx;
@@ -52,7 +53,7 @@ static bool vhfs_add_dirent(struct dir_context *ctx, const char *name, int len,
 
 	if (de->last)
 		de->last->off = pos;
-	/* No guest can say such a name. */
+	/* No guest can send such a name. */
 	if (len <= 0 || len > NAME_MAX)
 		return true;
 	size = vhfs_record_size(de, len);
@@ -64,7 +65,7 @@ static bool vhfs_add_dirent(struct dir_context *ctx, const char *name, int len,
 	memset(dirent, 0, size);
 	if (de->plus)
 		dirent = &((struct fuse_direntplus *)dirent)->dirent;
-	/* What is above the root of a mount is the host's own matter. */
+	/* The guest must not learn what is above the root of a mount. */
 	dirent->ino = de->root_ino && vhfs_is_dots(name, len) ?
 		de->root_ino : ino;
 	dirent->type = type;
@@ -76,8 +77,9 @@ static bool vhfs_add_dirent(struct dir_context *ctx, const char *name, int len,
 }
 
 /*
- * A file system may stop in the middle; it is at the end if there is no more.  After an error the
- * last entry, too, says where it ends: the guest goes on there and gets the error then.
+ * Gather entries until the buffer is full or the directory ends.  A file system may stop in the
+ * middle: it has come to the end only if it adds no more.  If an error comes after some entries,
+ * the guest gets these, goes on where the last one ends, and gets the error then.
  */
 static int vhfs_gather_all(struct file *dir, struct vhfs_dirents *de)
 {
@@ -87,11 +89,9 @@ static int vhfs_gather_all(struct file *dir, struct vhfs_dirents *de)
 	do {
 		before = de->used;
 		r = iterate_dir(dir, &de->ctx);
-		/* The last entry ends where the file system stopped. */
 		if (!de->full && de->last)
 			de->last->off = de->ctx.pos;
 	} while (!r && !de->full && de->used != before);
-	/* What was found before an error is told first. */
 	return de->used ? 0 : r;
 }
 
@@ -103,7 +103,10 @@ static int vhfs_gather(struct vhfs_handle *handle, u64 pos,
 	int r = 0;
 
 	mutex_lock(&handle->pos_lock);
-	/* btrfs looks for the last name when a file seeks to the beginning. */
+	/*
+	 * Seek to the beginning even from there, because btrfs looks for the directory's last name
+	 * then.
+	 */
 	if (!pos || dir->f_pos != pos) {
 		at = vfs_llseek(dir, pos, SEEK_SET);
 		r = at < 0 ? at : 0;
@@ -116,7 +119,7 @@ static int vhfs_gather(struct vhfs_handle *handle, u64 pos,
 	return r;
 }
 
-/* An entry that cannot be looked up is told of without attributes. */
+/* Look up an entry of READDIRPLUS.  If that fails the guest gets the entry without attributes. */
 static int vhfs_look_up_entry(struct vhfs_req *req, struct fuse_direntplus *plus)
 {
 	const struct fuse_dirent *dirent = &plus->dirent;
@@ -132,7 +135,10 @@ static int vhfs_look_up_entry(struct vhfs_req *req, struct fuse_direntplus *plus
 	if (IS_ERR(dentry))
 		return PTR_ERR(dentry);
 	at = vhfs_place(req, dentry);
-	/* No entry if crossing fails.  The guest then sends LOOKUP, and a worker answers it. */
+	/*
+	 * If crossing fails the entry has no attributes.  The guest then sends LOOKUP, and a worker
+	 * answers it.
+	 */
 	r = vhfs_cross(req, &at);
 	if (r)
 		goto put;
@@ -153,7 +159,10 @@ static void vhfs_look_up_all(struct vhfs_req *req,
 
 	for (at = 0; at < de->used; at += FUSE_DIRENTPLUS_SIZE(plus)) {
 		plus = de->buf + at;
-		/* It is full, and may have waited to find that out. */
+		/*
+		 * No more nodes may be live.  Stop, because each further entry may wait to find
+		 * that out.
+		 */
 		if (vhfs_look_up_entry(req, plus) == -ENFILE)
 			break;
 	}

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Open files: OPEN, OPENDIR, RELEASE, FLUSH, FSYNC, FALLOCATE, LSEEK,
- * COPY_FILE_RANGE.  READ and WRITE are in io.c.
+ * Open files: OPEN, OPENDIR, RELEASE, FLUSH, FSYNC, FALLOCATE, LSEEK, COPY_FILE_RANGE.  READ and
+ * WRITE are in io.c.
  *
  * The host's file is open without O_APPEND and O_DIRECT, because a guest can change these flags
- * while it has the file open.  Each READ and WRITE carries the flags that hold for it.  The file is
- * open without O_DSYNC and O_SYNC, too, because a guest writes its page cache back by any handle,
- * and these pages need not be synced.  A WRITE that has to be synced says so.  FALLOCATE and
- * COPY_FILE_RANGE cannot, so the handle remembers the flags (vhfs_sync_range()).
+ * while it has the file open.  Each READ and WRITE carries the flags that hold for it.
+ *
+ * The host's file is open without O_DSYNC and O_SYNC, too.  A guest writes its page cache back by
+ * any handle, and these pages need not be synced.  A WRITE that has to be synced says so.
+ * FALLOCATE and COPY_FILE_RANGE cannot, so the handle remembers the flags (vhfs_sync_range()).
  */
 #include <linux/file.h>
 #include <linux/filelock.h>
@@ -16,17 +17,18 @@
 #include "fs.h"
 
 /*
- * Of one COPY_FILE_RANGE, so that a worker comes back; the guest asks for the rest.
+ * How many bytes one COPY_FILE_RANGE copies, so that it does not keep a worker for long.  The guest
+ * asks for the rest.
  */
 #define COPY_MAX	(64U << 20)
 
 /**
- * vhfs_open_flags - what the host's file is opened with
+ * vhfs_open_flags - the flags with which the host opens a file
  * @ex: the export
- * @flags: from the guest
+ * @flags: the guest's flags
  *
- * A guest that writes back reads the rest of a page before it changes a part of it, by the
- * handle that it writes with.
+ * A guest that writes back reads the rest of a page before it changes a part of it, and uses the
+ * handle that it writes with.  So that handle can read, too.
  */
 int vhfs_open_flags(const struct vhfs_export *ex, u32 flags)
 {
@@ -34,16 +36,19 @@ int vhfs_open_flags(const struct vhfs_export *ex, u32 flags)
 
 	if (vhfs_writes_back(ex) && (flags & O_ACCMODE) == O_WRONLY)
 		flags = O_RDWR;
-	/* The clone is read-only, a submount may not be: reading must not change access times. */
+	/*
+	 * The clone is read-only, but a submount may not be, and reads must not change its access
+	 * times.
+	 */
 	if (vhfs_read_only(ex))
 		how |= O_NOATIME;
 	return (flags & O_ACCMODE) | how;
 }
 
 /**
- * vhfs_fopen_flags - what the guest is told to cache
+ * vhfs_fopen_flags - the flags that tell the guest what to cache
  * @ex: the export
- * @inode: of the file
+ * @inode: the file's inode
  */
 u32 vhfs_fopen_flags(const struct vhfs_export *ex, const struct inode *inode)
 {
@@ -60,7 +65,7 @@ u32 vhfs_fopen_flags(const struct vhfs_export *ex, const struct inode *inode)
 	}
 }
 
-/* dentry_open() checks nothing of this. */
+/* Make the checks of open(2), because dentry_open() makes none of them. */
 static int vhfs_may_open(struct vhfs_req *req, const struct path *path,
 			 u32 flags)
 {
@@ -68,10 +73,10 @@ static int vhfs_may_open(struct vhfs_req *req, const struct path *path,
 	struct mnt_idmap *idmap = mnt_idmap(path->mnt);
 	int mask;
 
-	/* 3 asks for neither, and means something to a few drivers only. */
+	/* 3 asks for neither read nor write access, and means something to a few drivers only. */
 	if ((flags & O_ACCMODE) == O_ACCMODE)
 		return -EINVAL;
-	/* The handle can do no more than the export's rights allow. */
+	/* Check the access that the host's file gets, which may be more than the guest asks for. */
 	mask = ACC_MODE(vhfs_open_flags(req->ex, flags));
 	if (flags & O_TRUNC)
 		mask |= MAY_WRITE;
@@ -80,19 +85,22 @@ static int vhfs_may_open(struct vhfs_req *req, const struct path *path,
 			inode_permission(idmap, inode, mask);
 	if (S_ISLNK(inode->i_mode))
 		return -ELOOP;
-	/* Devices, FIFOs and sockets are the guest's own. */
+	/* The guest opens devices, FIFOs and sockets itself. */
 	if (!S_ISREG(inode->i_mode))
 		return -ENXIO;
 	if (mask & MAY_WRITE && vhfs_read_only(req->ex))
 		return -EROFS;
-	/* Pages that are written back begin before the end. */
+	/* A guest that writes back writes whole pages, which begin before the end of the file. */
 	if (IS_APPEND(inode) && mask & MAY_WRITE &&
 	    (!(flags & O_APPEND) || flags & O_TRUNC || vhfs_writes_back(req->ex)))
 		return -EPERM;
 	return inode_permission(idmap, inode, mask);
 }
 
-/* The owner may ask for it, and dentry_open() does not check that.  It is no reason to fail. */
+/*
+ * Only the file's owner may ask for O_NOATIME, and dentry_open() does not check that.  For other
+ * tasks the flag is left out, because it is no reason to fail.
+ */
 static int vhfs_noatime(const struct path *path, u32 flags)
 {
 	if (!inode_owner_or_capable(mnt_idmap(path->mnt), d_inode(path->dentry)))
@@ -127,7 +135,7 @@ static struct file *vhfs_open_path(struct vhfs_req *req,
 
 	if (made && !d_is_reg(path->dentry))
 		return ERR_PTR(-ENXIO);
-	/* One that was just made may be written, whatever its mode. */
+	/* The request may write a file that it has just made, whatever the file's mode is. */
 	r = made ? 0 : vhfs_may_open(req, path, flags);
 	if (r)
 		return ERR_PTR(r);
@@ -143,13 +151,15 @@ static struct file *vhfs_open_path(struct vhfs_req *req,
 }
 
 /**
- * vhfs_open_node - give the guest a handle
- * @req: that asked
- * @handle: from vhfs_handle_new(); gone if this fails
- * @path: what it asked for: a regular file or a directory, or this fails
- * @flags: from the guest
- * @made: it is new, by this request
- * @out: zero; the answer
+ * vhfs_open_node - open a file, and give the guest a handle for it
+ * @req: the request
+ * @handle: from vhfs_handle_new(); freed if this fails
+ * @path: the file; this fails unless it is a regular file or a directory
+ * @flags: the guest's flags
+ * @made: this request has made the file
+ * @out: the reply, all zero
+ *
+ * Return: 0, or an error.
  */
 int vhfs_open_node(struct vhfs_req *req, struct vhfs_handle *handle,
 		   const struct path *path, u32 flags, bool made,
@@ -208,7 +218,7 @@ int vhfs_release(struct vhfs_req *req)
 	return vhfs_handle_close(req, vhfs_args(req, struct fuse_release_in)->fh);
 }
 
-/* close(2) of one of the guest's descriptors: the owner's POSIX locks go. */
+/* The guest has closed one of its descriptors with close(2), so the owner's POSIX locks go. */
 int vhfs_flush(struct vhfs_req *req)
 {
 	const struct fuse_flush_in *arg = vhfs_args(req, struct fuse_flush_in);
@@ -239,7 +249,10 @@ int vhfs_fsync(struct vhfs_req *req)
 	return r;
 }
 
-/* FALLOCATE or COPY_FILE_RANGE has changed the range, and the descriptor may be O_DSYNC. */
+/*
+ * Sync a range that FALLOCATE or COPY_FILE_RANGE has changed, if the guest's descriptor is O_DSYNC
+ * or O_SYNC.
+ */
 static int vhfs_sync_range(const struct vhfs_handle *handle, loff_t start, loff_t len)
 {
 	if (!handle->sync || !len)
@@ -266,7 +279,7 @@ int vhfs_fallocate(struct vhfs_req *req)
 	return r;
 }
 
-/* Data and holes; where the guest's own position is, the guest knows. */
+/* LSEEK finds data and holes.  The guest itself knows its position. */
 int vhfs_lseek(struct vhfs_req *req)
 {
 	const struct fuse_lseek_in *arg = vhfs_args(req, struct fuse_lseek_in);
@@ -274,8 +287,9 @@ int vhfs_lseek(struct vhfs_req *req)
 	loff_t r = -EINVAL;
 
 	/*
-	 * Guests do not write back first, and would take for holes what is not written yet.
-	 * After this they answer themselves: all is data.
+	 * A guest does not write back before LSEEK, so the host would take data that are yet to be
+	 * written for a hole.  After ENOSYS the guest answers itself, and takes everything for
+	 * data.
 	 */
 	if (vhfs_writes_back(req->ex))
 		return -ENOSYS;
@@ -284,7 +298,7 @@ int vhfs_lseek(struct vhfs_req *req)
 	handle = vhfs_handle_get(req, arg->fh);
 	if (IS_ERR(handle))
 		return PTR_ERR(handle);
-	/* A directory's position is READDIR's. */
+	/* READDIR uses the position of a directory. */
 	if (S_ISREG(vhfs_inode(req)->i_mode))
 		r = vfs_llseek(handle->file, arg->offset, arg->whence);
 	vhfs_handle_put(handle, true);
@@ -300,7 +314,7 @@ static ssize_t vhfs_copy(struct vhfs_handle *from, struct vhfs_handle *to,
 	ssize_t r;
 	int sync;
 
-	/* vfs_copy_file_range() asks the descriptor alone, and ours have no O_APPEND. */
+	/* vfs_copy_file_range() checks O_APPEND of the descriptor only, and the host's has none. */
 	if (IS_APPEND(file_inode(to->file)))
 		return -EPERM;
 	r = vfs_copy_file_range(from->file, arg->off_in, to->file, arg->off_out,
