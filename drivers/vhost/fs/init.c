@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * INIT and DESTROY: the session of a guest.
+ * INIT and DESTROY: they begin and end the session of a guest.
  *
  * The guest offers features in INIT, and the answer has those of them that are implemented here.
  * An INIT within a session begins a new one, because the guest has rebooted without DESTROY, and
@@ -10,7 +10,7 @@
 
 #define READ_AHEAD_MAX	(4U << 20)
 
-/* Each of these has code, or a test, here. */
+/* Each of these features has code, or a test, here. */
 #define SESSION_FLAGS							\
 	(FUSE_ASYNC_READ | FUSE_POSIX_LOCKS | FUSE_FLOCK_LOCKS |	\
 	 FUSE_ATOMIC_O_TRUNC | FUSE_EXPORT_SUPPORT | FUSE_BIG_WRITES |	\
@@ -59,22 +59,28 @@ static void vhfs_answer_init(struct vhfs_req *req, u64 flags)
 	out->max_readahead = min(arg->max_readahead, READ_AHEAD_MAX);
 	out->flags = flags;
 	out->flags2 = flags >> 32;
-	/* Default 12, of which readers starve; the ring bounds them anyway. */
+	/*
+	 * With the default of 12 a guest's readers would starve.  The ring bounds these requests
+	 * anyway.
+	 */
 	out->max_background = U16_MAX;
 	out->congestion_threshold = U16_MAX / 4 * 3;
 	out->max_write = VHFS_MAX_WRITE;
 	out->max_pages = VHFS_MAX_WRITE / PAGE_SIZE;
 	out->time_gran = req->ex->root.dentry->d_sb->s_time_gran;
-	/* Those before 7.5 and 7.23 have less room, and expect less. */
+	/* Guests before 7.5 and 7.23 have less room for the reply, and expect a shorter one. */
 	req->reply_len = min_t(u32, req->reply_len,
 			       req->out_room - sizeof(struct fuse_out_header));
 }
 
-/* Under session_lock. */
+/* The caller holds session_lock. */
 static void vhfs_drop_session(struct vhfs_export *ex)
 {
 	WRITE_ONCE(ex->session.up, false);
-	/* First: what waits for a lock after that sees that it is too late. */
+	/*
+	 * Change the session's number first.  A request that begins to wait for a lock after this
+	 * sees it, and vhfs_locks_cancel() finds the others.
+	 */
 	vhfs_table_clear(ex);
 	vhfs_locks_cancel(ex->locks, NULL);
 }
@@ -87,12 +93,15 @@ int vhfs_init(struct vhfs_req *req)
 
 	if (arg->major < FUSE_KERNEL_VERSION)
 		return -EPROTO;
-	/* A newer one is to come again with ours (see uapi/linux/fuse.h). */
+	/*
+	 * A guest with a newer major version is to send INIT again with ours (see
+	 * uapi/linux/fuse.h).
+	 */
 	if (arg->major > FUSE_KERNEL_VERSION) {
 		vhfs_answer_init(req, 0);
 		return 0;
 	}
-	/* virtio-fs came with 7.31; what is older was never tried. */
+	/* virtio-fs came with 7.31, and versions before 7.27 were never tried. */
 	if (arg->minor < 27)
 		return -EPROTO;
 
@@ -110,8 +119,8 @@ int vhfs_init(struct vhfs_req *req)
 }
 
 /**
- * vhfs_end_session - the guest is gone, or says that it goes
- * @ex: requests may be running
+ * vhfs_end_session - end the session, because the guest is gone or says that it goes
+ * @ex: the export; requests may be running
  */
 void vhfs_end_session(struct vhfs_export *ex)
 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * LOOKUP of one name in a directory that the guest knows.  This file also fills the entry (struct
- * fuse_entry_out), with which LOOKUP and the operations that make a name are answered.
+ * fuse_entry_out) with which LOOKUP and the operations that make a name are answered.
  *
  * If a file system is mounted on the name, the guest gets the root of that file system if the
- * export has submounts, and the directory that the mount hides if not (see mount.c).  Symbolic
- * links are nodes like others, and are not followed.
+ * export has submounts, and the directory that the mount hides if not (see mount.c).  A symbolic
+ * link is a node like others, and the host does not follow it.
  */
 #include <linux/namei.h>
 #include <linux/stat.h>
@@ -39,11 +39,13 @@ static int vhfs_stat_entry(struct vhfs_req *req, const struct vhfs_place *at,
 
 /**
  * vhfs_fill_entry - tell the guest of a name
- * @req: that asked, or made it
- * @at: what is there, positive, held
- * @out: zero
+ * @req: the request that has looked the name up, or made it
+ * @at: the name, positive, held
+ * @out: the entry, all zero
  *
- * The guest has one lookup of the node more to forget when this returns 0.
+ * When this returns 0, the guest has one lookup of the node more to forget.
+ *
+ * Return: 0, an error, or VHFS_PUNT.
  */
 int vhfs_fill_entry(struct vhfs_req *req, const struct vhfs_place *at,
 		    struct fuse_entry_out *out)
@@ -58,7 +60,7 @@ int vhfs_fill_entry(struct vhfs_req *req, const struct vhfs_place *at,
 	return r;
 }
 
-/* "." is how a guest that exports by NFS asks for a node it has a number of. */
+/* A guest that exports by NFS looks up "." to find a node of which it has only the number. */
 static int vhfs_lookup_self(struct vhfs_req *req)
 {
 	struct fuse_entry_out *out = vhfs_reply(req, struct fuse_entry_out);
@@ -84,7 +86,10 @@ static int vhfs_lookup_parent(struct vhfs_req *req)
 	r = vhfs_go_up(req->node, &above);
 	if (r)
 		return r;
-	/* The poller's thread may wait for this file system, but maybe not for the one above. */
+	/*
+	 * The poller's thread may wait for the file system of the node, but maybe not for the one
+	 * above.
+	 */
 	if (req->hot && !vserve_fs_allows_hot(above.dentry->d_sb, false))
 		r = VHFS_PUNT;
 	else
@@ -94,8 +99,8 @@ static int vhfs_lookup_parent(struct vhfs_req *req)
 }
 
 /*
- * The dcache alone, as a path walk does under RCU; the checks are those that
- * lookup_one_unlocked() makes.
+ * Look a name up in the dcache alone, as a path walk does under RCU.  The checks are those of
+ * lookup_one_unlocked().
  */
 static struct dentry *vhfs_lookup_cached(struct vhfs_req *req)
 {
@@ -103,7 +108,7 @@ static struct dentry *vhfs_lookup_cached(struct vhfs_req *req)
 	struct qstr name = QSTR_INIT(req->names[0], req->name_len[0]);
 	int r;
 
-	/* Those with hashes and timeouts of their own may want to sleep. */
+	/* File systems that hash or compare names themselves may want to sleep. */
 	if (!req->node->mount->quick_getattr ||
 	    dir->d_flags & (DCACHE_OP_HASH | DCACHE_OP_COMPARE))
 		return NULL;
@@ -119,12 +124,15 @@ static struct dentry *vhfs_lookup_cached(struct vhfs_req *req)
 		return NULL;
 	if (d_is_positive(dentry) && !(dentry->d_flags & DCACHE_OP_REVALIDATE))
 		return dentry;
-	/* Not the last reference that would sleep: there is no inode. */
+	/*
+	 * A negative dentry has no inode, so this does not sleep.  A positive one that has to be
+	 * revalidated frees its inode only if the file was unlinked since d_lookup().
+	 */
 	dput(dentry);
 	return NULL;
 }
 
-/* The name, or what is mounted on it. */
+/* Answer with the name, or with the root of the file system that is mounted on it. */
 static int vhfs_answer_name(struct vhfs_req *req, struct dentry *dentry)
 {
 	struct vhfs_place at = vhfs_place(req, dentry);
@@ -145,7 +153,7 @@ static int vhfs_lookup_quick(struct vhfs_req *req)
 	if (!dentry)
 		return VHFS_PUNT;
 	r = vhfs_answer_name(req, dentry);
-	/* An inode goes with this only if it was unlinked since d_lookup(). */
+	/* This frees an inode only if the file was unlinked since d_lookup(). */
 	dput(dentry);
 	return r;
 }
