@@ -2,22 +2,20 @@
 /*
  * Locks: GETLK, SETLK, SETLKW and INTERRUPT, for POSIX locks and flock.
  *
- * They are the host's, so two guests and the host see each other's.  The owner of
- * a POSIX lock is a number of the guest's; a struct vhfs_owner stands for it in the
- * host's lists.
+ * The host has the locks, so two guests and the host see each other's.  The guest has a number for
+ * the owner of a POSIX lock, and a struct vhfs_owner stands for that owner in the host's lists.
  *
- * No thread sleeps for a lock.  A request that has to wait is parked as a struct
- * vhfs_wait with a work item, which alone tries to take the lock:
+ * No thread sleeps for a lock.  A request that has to wait is parked, as a struct vhfs_wait with a
+ * work item.  From then on only the work tries to take the lock:
  *
- * - POSIX locks of local file systems: the VFS queues the request behind the lock
- *   that is in its way and calls lm_notify(), which runs the work, as lockd does.
- * - flock, and file systems that have locks of their own, offer nothing like it.
- *   The work tries again, after 1 to 100 ms; and at once when a lock of the
- *   same export goes.
+ * - For a POSIX lock of a local file system, the VFS queues the request behind the lock that is in
+ *   its way.  When that lock goes, the VFS calls lm_notify(), which runs the work, as lockd does.
+ * - For flock, and on file systems that have locks of their own, the VFS offers nothing like it.
+ *   The work tries again after 1 to 100 ms, and at once when a lock of the same export goes.
  *
- * A wait is cancelled by marking it and running the work.  The work takes it off
- * locks->waits before it ends it, and cancelling looks there, under locks->lock:
- * so there is nothing to be run after the end.
+ * A task cancels a wait by marking it and running the work.  The work takes a wait off locks->waits
+ * before it ends the wait.  A task that cancels finds the wait there, under locks->lock, so it does
+ * not run the work after the end.
  */
 #include <linux/filelock.h>
 #include <linux/module.h>
@@ -27,22 +25,24 @@
 #include "fs.h"
 
 /*
- * Bounds, approximately, on locked ranges: of one owner, and of an export for each lock that it may
- * have.  The kernel charges them to no cgroup.
+ * Approximate bounds on locked ranges: of one owner, and of an export for each lock that it may
+ * have.  They are needed because the kernel charges these ranges to no cgroup.
  */
 #define MAX_RANGES	16384
 #define RANGES_PER_LOCK	4
 #define RETRY_MIN_MS	1U
 #define RETRY_MAX_MS	100U
-/* So many requests that wait for a flock lock try at once when one went. */
+/* If a flock lock goes, this many of the requests that wait for one try at once. */
 #define FLOCK_WAKES	8
 
 /*
- * struct vhfs_locks - what an export has of locks
- * @refs: the export, and each owner: a task that looks at the host's locks (F_GETLK)
- *	may hold an owner for longer than the export lives
- * @owners: by the guest's number
- * @lock: @owners, @waits
+ * struct vhfs_locks - the locks of an export
+ * @ex: the export
+ * @refs: the export, and each owner: a task that looks at the host's locks (F_GETLK) may hold an
+ *	owner for longer than the export lives
+ * @lock: protects @owners and @waits
+ * @owners: owners, by the guest's number
+ * @waits: requests that wait for a lock
  * @nr: owners and waits
  * @ranges: POSIX locks in the host's lists, and the copies of them that requests have
  * @claims: owners that have, or had, locks by a handle, counted for each handle
@@ -59,9 +59,11 @@ struct vhfs_locks {
 };
 
 /*
- * struct vhfs_owner - a lock owner of the guest's
+ * struct vhfs_owner - an owner of POSIX locks in the guest
+ * @id: the guest's number
+ * @locks: the export's locks
  * @refs: locks in the host's lists, claims, and requests
- * @pid: in the guest, of the task that took the last lock
+ * @pid: the number in the guest of the task that took the last lock
  */
 struct vhfs_owner {
 	u64 id;
@@ -72,7 +74,7 @@ struct vhfs_owner {
 	struct rcu_head rcu;
 };
 
-/* struct vhfs_claim - an owner has, or had, locks by a handle */
+/* struct vhfs_claim - it says that an owner has, or had, locks by a handle */
 struct vhfs_claim {
 	struct list_head node;
 	struct vhfs_owner *owner;
@@ -80,7 +82,10 @@ struct vhfs_claim {
 
 /*
  * struct vhfs_wait - a request that waits for a lock
- * @error: to end with, if it is not 0
+ * @fl: the lock
+ * @node: on locks->waits
+ * @delay: how long the work waits before it tries the next time, in ms
+ * @error: the error with which the wait is to end, if it is not 0
  */
 struct vhfs_wait {
 	struct file_lock fl;
@@ -123,7 +128,10 @@ static void vhfs_owner_put(struct vhfs_owner *owner)
 
 	if (!refcount_dec_and_test(&owner->refs))
 		return;
-	/* Until it is out, vhfs_owner_get() finds it, does not get it, and waits. */
+	/*
+	 * Until the owner is out of the table, vhfs_owner_get() finds it, gets no reference, and
+	 * tries again.
+	 */
 	spin_lock(&locks->lock);
 	rhashtable_remove_fast(&locks->owners, &owner->hash, vhfs_owners);
 	spin_unlock(&locks->lock);
@@ -187,8 +195,8 @@ static struct vhfs_owner *vhfs_owner_get(struct vhfs_locks *locks, u64 id)
 }
 
 /*
- * The VFS calls the first for each copy that it makes of a lock, to put it into its lists or to
- * split it, and the second when it frees one.
+ * The VFS calls the first function for each copy that it makes of a lock, to put it into its lists
+ * or to split it.  It calls the second one when it frees a copy.
  */
 static fl_owner_t vhfs_lm_get_owner(fl_owner_t fl_owner)
 {
@@ -203,12 +211,12 @@ static void vhfs_lm_put_owner(fl_owner_t fl_owner)
 {
 	struct vhfs_owner *owner = fl_owner;
 
-	/* First: the export's locks may go with the owner. */
+	/* Count first, because the export's locks may be freed with the owner. */
 	atomic_long_dec(&owner->locks->ranges);
 	vhfs_owner_put(owner);
 }
 
-/* The lock in the way is gone.  With the VFS's spin locks held. */
+/* The VFS calls this, with its spin locks held, when the lock in the way is gone. */
 static void vhfs_lm_notify(struct file_lock *fl)
 {
 	struct vhfs_wait *wait = container_of(fl, struct vhfs_wait, fl);
@@ -228,7 +236,10 @@ static s64 vhfs_max_ranges(const struct vhfs_locks *locks)
 	return (s64)locks->ex->cfg.max_locks * RANGES_PER_LOCK;
 }
 
-/* So that the locks go with the handle, if the guest does not release them. */
+/*
+ * Note that an owner has locks by a handle, so that they go with the handle if the guest does not
+ * release them.
+ */
 static int vhfs_claim(struct vhfs_handle *handle, struct vhfs_owner *owner)
 {
 	struct vhfs_claim *new = kmalloc(sizeof(*new), GFP_KERNEL_ACCOUNT);
@@ -288,8 +299,8 @@ static void vhfs_drop_claim(struct vhfs_claim *claim)
 }
 
 /*
- * As close(2) does it.  FUSE notes no POSIX locks in the inode: its server drops them when flush()
- * names the owner, by the pointer that the lock had.
+ * Close a file for an owner, as close(2) does.  FUSE notes no POSIX locks in the inode: its server
+ * drops them when flush() names the owner, by the pointer that the lock had.
  */
 static int vhfs_close_as(struct file *file, struct vhfs_owner *owner)
 {
@@ -303,11 +314,11 @@ static int vhfs_close_as(struct file *file, struct vhfs_owner *owner)
 }
 
 /**
- * vhfs_flush_owner - an owner closes a file
- * @handle: of the file; all of the owner's locks on the inode go
+ * vhfs_flush_owner - close a file for an owner
+ * @handle: the file; all of the owner's locks on the inode go
  * @id: the guest's number of the owner
  *
- * Return: an error of the file system, which may have data to write.
+ * Return: 0, or an error of the file system, which may have data to write.
  */
 int vhfs_flush_owner(struct vhfs_handle *handle, u64 id)
 {
@@ -323,10 +334,11 @@ int vhfs_flush_owner(struct vhfs_handle *handle, u64 id)
 
 /**
  * vhfs_unlock_all - release the locks of a handle that goes
- * @handle: no other task uses it any more
+ * @handle: the handle; no other task uses it any more
  *
- * Not by flush(), which waits for FUSE's server: this also runs where the device is closed, and the
- * task that closes it may be that server.  A FUSE server drops the locks when the file is released.
+ * This does not call flush(), which waits for a FUSE server.  It also runs when the device is
+ * closed, and the task that closes the device may be that server.  A FUSE server drops the locks
+ * when the file is released.
  */
 void vhfs_unlock_all(struct vhfs_handle *handle)
 {
@@ -339,12 +351,12 @@ void vhfs_unlock_all(struct vhfs_handle *handle)
 }
 
 /**
- * vhfs_flock_freed - a flock lock of this export went
+ * vhfs_flock_freed - have requests try again, because a flock lock of this export went
  * @ex: the export
- * @inode: that it was on
+ * @inode: the inode that the lock was on
  *
- * The first requests that wait for one try at once, and the others by their delay: each try looks
- * at all flock locks of the file, and a guest can have many of both.
+ * The first requests that wait for such a lock try at once, and the others after their delay.  Each
+ * try looks at all flock locks of the file, and a guest can have many locks and many requests.
  */
 void vhfs_flock_freed(struct vhfs_export *ex, const struct inode *inode)
 {
@@ -408,7 +420,7 @@ static void vhfs_fill_flock(const struct vhfs_req *req, struct file *file,
 	fl->fl_end = OFFSET_MAX;
 }
 
-/* The lock has the reference of @owner, for which lm_put_owner() will be called. */
+/* Fill a POSIX lock.  The lock gets the reference to @owner, and lm_put_owner() puts it. */
 static void vhfs_fill_posix(const struct vhfs_req *req, struct file *file,
 			    struct vhfs_owner *owner, struct file_lock *fl)
 {
@@ -428,8 +440,11 @@ static void vhfs_fill_posix(const struct vhfs_req *req, struct file *file,
 }
 
 /*
- * Each range of an owner holds it.  Unlocking a part may make two of one; all of it may go.  An
- * export that has no more room for locks can still unlock, with as much room again.
+ * Whether an owner or its export has too many ranges.  Each range of an owner holds a reference to
+ * it.
+ *
+ * To unlock a part of a range may make two of one.  To unlock all makes none, so that is always
+ * allowed.  An export without room for locks can still unlock: for that it has as much room again.
  */
 static bool vhfs_too_many_ranges(struct vhfs_owner *owner,
 				 const struct fuse_lk_in *arg)
@@ -474,13 +489,13 @@ static int vhfs_fill_lock(const struct vhfs_req *req,
 static int vhfs_try_flock(struct vhfs_handle *handle, struct file_lock *fl)
 {
 	struct file *file = handle->file;
-	/* It unlocks, or may make a shared lock of an exclusive one. */
+	/* The request unlocks, or may turn an exclusive lock into a shared one. */
 	bool frees = fl->c.flc_type != F_WRLCK && READ_ONCE(handle->flocked);
 	int r;
 
 	if (fl->c.flc_type != F_UNLCK)
 		WRITE_ONCE(handle->flocked, true);
-	/* Without FL_SLEEP it does not wait. */
+	/* Without FL_SLEEP the VFS does not wait. */
 	if (file->f_op->flock)
 		r = file->f_op->flock(file, F_SETLK, fl);
 	else
@@ -490,7 +505,10 @@ static int vhfs_try_flock(struct vhfs_handle *handle, struct file_lock *fl)
 	return r;
 }
 
-/* Returns FILE_LOCK_DEFERRED if @fl is queued, which FL_SLEEP asks for. */
+/*
+ * Try to take a lock.  Returns FILE_LOCK_DEFERRED if @fl asks for FL_SLEEP and the VFS has queued
+ * it.
+ */
 static int vhfs_try_lock(struct vhfs_handle *handle, struct file_lock *fl)
 {
 	int r;
@@ -501,7 +519,7 @@ static int vhfs_try_lock(struct vhfs_handle *handle, struct file_lock *fl)
 	if (r || fl->c.flc_type == F_UNLCK)
 		return r;
 	/*
-	 * Once more: a FLUSH of the owner that came before the lock was there took the
+	 * Claim once more.  If a FLUSH of the owner came before the lock was there, it took the
 	 * claim away and left the lock, which would outlive the file.
 	 */
 	r = vhfs_claim(handle, fl->c.flc_owner);
@@ -510,7 +528,10 @@ static int vhfs_try_lock(struct vhfs_handle *handle, struct file_lock *fl)
 	return r;
 }
 
-/* For the reply to GETLK: the guest's process that took a lock, 0 if it is not of this export. */
+/*
+ * The pid for the reply to GETLK: that of the guest's process that took the lock, or 0 if the lock
+ * is not of this export.
+ */
 static u32 vhfs_pid_of(const struct vhfs_locks *locks,
 		       const struct file_lock *fl)
 {
@@ -532,7 +553,7 @@ static int vhfs_test_lock(struct vhfs_req *req, struct file *file)
 
 	locks_init_lock(&fl);
 	fl.c.flc_flags = FL_POSIX;
-	/* An owner without locks differs from each owner that has one. */
+	/* An owner without locks needs a value that differs from each owner that has one. */
 	fl.c.flc_owner = owner ?: (void *)&fl;
 	fl.c.flc_file = file;
 	fl.c.flc_type = arg->lk.type;
@@ -549,7 +570,7 @@ static int vhfs_test_lock(struct vhfs_req *req, struct file *file)
 		out->lk.pid = vhfs_pid_of(locks, &fl);
 	}
 put:
-	/* Now it is a copy of the lock in the way, with that one's owner. */
+	/* By now fl is a copy of the lock in the way, with the owner of that lock. */
 	locks_release_private(&fl);
 	if (owner)
 		vhfs_owner_put(owner);
@@ -564,7 +585,10 @@ int vhfs_getlk(struct vhfs_req *req)
 
 	if (IS_ERR(handle))
 		return PTR_ERR(handle);
-	/* For whom it is open does not matter, nor what asks for nothing. */
+	/*
+	 * GETLK works whatever access the file is open for.  It has no meaning for flock, or for a
+	 * lock type that asks for nothing.
+	 */
 	if (vhfs_is_flock(req) || arg->lk.type >= F_UNLCK ||
 	    arg->lk.start > OFFSET_MAX || arg->lk.end > OFFSET_MAX ||
 	    arg->lk.end < arg->lk.start)
@@ -581,7 +605,7 @@ static bool vhfs_waits_by_notify(const struct vhfs_wait *wait)
 	       !wait->handle->file->f_op->lock;
 }
 
-/* After this no other code finds the wait, and no work runs for it. */
+/* End a wait.  After this no other code finds it, and no work runs for it. */
 static void vhfs_wait_end(struct vhfs_wait *wait, int r)
 {
 	struct vhfs_locks *locks = wait->locks;
@@ -590,7 +614,9 @@ static void vhfs_wait_end(struct vhfs_wait *wait, int r)
 	spin_lock(&locks->lock);
 	list_del(&wait->node);
 	spin_unlock(&locks->lock);
-	/* Even where it was not queued: lm_notify() may be about to return. */
+	/*
+	 * Do this even if the lock was not queued, because lm_notify() may not have returned yet.
+	 */
 	locks_delete_block(&wait->fl);
 	cancel_delayed_work(&wait->work);
 	locks_release_private(&wait->fl);
@@ -606,7 +632,7 @@ static void vhfs_wait_work(struct work_struct *work)
 					      struct vhfs_wait, work);
 	int r;
 
-	/* Take it off the VFS's list of waiters, unless lm_notify() has. */
+	/* Take the lock off the VFS's list of waiters, unless lm_notify() has done so. */
 	locks_delete_block(&wait->fl);
 	r = READ_ONCE(wait->error);
 	if (r) {
@@ -614,7 +640,7 @@ static void vhfs_wait_work(struct work_struct *work)
 		return;
 	}
 	r = vhfs_try_lock(wait->handle, &wait->fl);
-	/* lm_notify() was called already, maybe, and this runs again at once. */
+	/* lm_notify() runs this work again, and may have been called already. */
 	if (r == FILE_LOCK_DEFERRED)
 		return;
 	if (r != -EAGAIN || vhfs_waits_by_notify(wait)) {
@@ -623,19 +649,19 @@ static void vhfs_wait_work(struct work_struct *work)
 	}
 	queue_delayed_work(wait->locks->ex->wq, &wait->work,
 			   msecs_to_jiffies(wait->delay));
-	/* All of an export's waits together try about 1,000 times a second. */
+	/* All waits of an export together try about 1,000 times a second. */
 	wait->delay = min(2 * wait->delay,
 			  max_t(unsigned int, RETRY_MAX_MS, atomic_read(&wait->locks->nr)));
 }
 
-/* With locks->lock held, under which it is on the list still. */
+/* The caller holds locks->lock, so the wait is still on the list. */
 static void vhfs_wait_cancel(struct vhfs_wait *wait, int error)
 {
 	WRITE_ONCE(wait->error, error);
 	mod_delayed_work(wait->locks->ex->wq, &wait->work, 0);
 }
 
-/* Takes over the reference of @handle, and those of @fl. */
+/* Park a request until it has the lock.  The wait takes over the references of @handle and @fl. */
 static int vhfs_park(struct vhfs_req *req, struct vhfs_handle *handle,
 		     const struct file_lock *fl)
 {
@@ -660,7 +686,7 @@ static int vhfs_park(struct vhfs_req *req, struct vhfs_handle *handle,
 		wait->fl.c.flc_flags |= FL_SLEEP;
 	spin_lock(&locks->lock);
 	list_add_tail(&wait->node, &locks->waits);
-	/* vhfs_locks_cancel() may have been here, and found nothing. */
+	/* vhfs_locks_cancel() may have looked before the wait was on the list. */
 	if (READ_ONCE(req->ex->table.session) != req->session)
 		wait->error = -EIO;
 	else if (vhfs_ring_stops(req))
@@ -700,7 +726,7 @@ static int vhfs_do_setlk(struct vhfs_req *req, bool may_wait)
 	if (IS_ERR(handle))
 		return PTR_ERR(handle);
 	r = vhfs_lock_by(req, handle, may_wait);
-	/* Parked, the request is another one's, and so is the handle. */
+	/* If the request is parked, the wait has the reference to the handle. */
 	if (r != VHFS_PARKED)
 		vhfs_handle_put(handle, true);
 	return r;
@@ -717,8 +743,8 @@ int vhfs_setlkw(struct vhfs_req *req)
 }
 
 /*
- * Of what can be interrupted there is only waiting for a lock.  The request may be
- * on its way in another ring: -EAGAIN asks the guest to say it again.
+ * INTERRUPT ends a wait for a lock, and nothing else.  The request may still be on its way in
+ * another ring, so -EAGAIN asks the guest to send the INTERRUPT again.
  */
 int vhfs_interrupt(struct vhfs_req *req)
 {
@@ -739,11 +765,11 @@ int vhfs_interrupt(struct vhfs_req *req)
 }
 
 /**
- * vhfs_locks_cancel - end every wait for a lock
- * @locks: of the export
- * @ring: those of this one; NULL: all
+ * vhfs_locks_cancel - end all waits for a lock
+ * @locks: the export's locks
+ * @ring: end only the waits of this ring; NULL: end all
  *
- * Returns when they are about to be answered, not when they were.
+ * When this returns the requests are about to be answered, and may not have been yet.
  */
 void vhfs_locks_cancel(struct vhfs_locks *locks, const void *ring)
 {
@@ -757,8 +783,8 @@ void vhfs_locks_cancel(struct vhfs_locks *locks, const void *ring)
 }
 
 /**
- * vhfs_locks_used - owners and waits
- * @locks: of the export
+ * vhfs_locks_used - count owners and waits
+ * @locks: the export's locks
  */
 unsigned int vhfs_locks_used(struct vhfs_locks *locks)
 {
@@ -766,10 +792,10 @@ unsigned int vhfs_locks_used(struct vhfs_locks *locks)
 }
 
 /**
- * vhfs_locks_open - no locks
- * @ex: whose
+ * vhfs_locks_open - set up the locks of an export
+ * @ex: the export
  *
- * Returns NULL if there is no memory.
+ * Return: the locks, or NULL without memory.
  */
 struct vhfs_locks *vhfs_locks_open(struct vhfs_export *ex)
 {
@@ -788,8 +814,8 @@ struct vhfs_locks *vhfs_locks_open(struct vhfs_export *ex)
 }
 
 /**
- * vhfs_locks_close - the end of vhfs_locks_open()
- * @locks: without locks and waits: all handles are closed
+ * vhfs_locks_close - undo vhfs_locks_open()
+ * @locks: without locks and waits, because all handles are closed
  */
 void vhfs_locks_close(struct vhfs_locks *locks)
 {
