@@ -21,8 +21,8 @@ static int vhfs_may_remove(struct vhfs_req *req, struct dentry *dentry)
 }
 
 /*
- * The inode of an unlinked file goes when all locks are dropped: @inode is for the
- * caller to put.
+ * Unlink a name in the directory, which is locked.  @inode is set to the file's inode, and the
+ * caller puts it after it has dropped all locks, because that may free the file.
  */
 static int vhfs_unlink_locked(struct vhfs_req *req, struct inode **inode,
 			      struct inode **delegated)
@@ -94,7 +94,6 @@ unlock:
 	return r;
 }
 
-/* Check the two names before the file system is asked. */
 static int vhfs_may_rename(struct vhfs_req *req, const struct renamedata *rd,
 			   const struct dentry *trap)
 {
@@ -106,7 +105,10 @@ static int vhfs_may_rename(struct vhfs_req *req, const struct renamedata *rd,
 		return -EEXIST;
 	if (rd->flags & RENAME_EXCHANGE && d_is_negative(rd->new_dentry))
 		return -ENOENT;
-	/* A directory does not go into one of its own, nor the other way. */
+	/*
+	 * A directory cannot move into one that lies beneath it, and cannot replace one that lies
+	 * above it.
+	 */
 	if (rd->old_dentry == trap)
 		return -EINVAL;
 	if (rd->new_dentry == trap)
@@ -117,7 +119,7 @@ static int vhfs_may_rename(struct vhfs_req *req, const struct renamedata *rd,
 	return 0;
 }
 
-/* The swapped nodes of what has moved. */
+/* Tell the swapped nodes of the names that have moved where these are now. */
 static void vhfs_note_rename(struct vhfs_req *req, const struct renamedata *rd)
 {
 	const struct vhfs_place old = vhfs_place(req, rd->old_dentry);
@@ -176,7 +178,9 @@ static int vhfs_rename_to(struct vhfs_req *req, struct dentry *new_dir,
 	do {
 		delegated = NULL;
 		trap = lock_rename(new_dir, old_dir);
-		/* They are in different trees: one was removed, or moved away. */
+		/*
+		 * The directories are in different trees, because one was removed, or moved away.
+		 */
 		r = PTR_ERR_OR_ZERO(trap);
 		if (r)
 			break;
@@ -202,7 +206,7 @@ static int vhfs_do_rename(struct vhfs_req *req, u64 newdir, unsigned int flags)
 		r = -ENOTDIR;
 	if (!r && node->mount->mnt != vhfs_mnt(req))
 		r = -EXDEV;
-	/* lock_rename() goes up from both. */
+	/* lock_rename() goes up from both directories. */
 	if (!r && req->hot && (vhfs_is_deep(node) || vhfs_is_deep(req->node)))
 		r = VHFS_PUNT;
 	if (!r)

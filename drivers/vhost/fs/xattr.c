@@ -2,10 +2,14 @@
 /*
  * Extended attributes: GETXATTR, SETXATTR, LISTXATTR, REMOVEXATTR.
  *
- * In user.* the guest has the attributes of the host's files.  POSIX ACLs go by the VFS's calls for
- * them.  The flags of the export say whether security.* and trusted.* do not exist for the guest
- * (the default), are stored under another name (MAP_XATTR: user.virtiofs.security.*), or are those
- * of the host's files (RAW_XATTR).  The guest can use no other names.
+ * Under user.* the guest has the attributes of the host's files.  POSIX ACLs go by the VFS's calls
+ * for them.  The flags of the export say what happens to security.* and trusted.*:
+ *
+ * - By default they do not exist for the guest.
+ * - With MAP_XATTR the host stores them under another name (user.virtiofs.security.*).
+ * - With RAW_XATTR they are those of the host's files.
+ *
+ * The guest can use no other names.
  */
 #include <linux/fs.h>
 #include <linux/posix_acl.h>
@@ -40,8 +44,9 @@ static bool vhfs_has_acls(const struct vhfs_req *req)
 }
 
 /*
- * After ENOSYS a guest asks for no attribute any more, where it would ask for security.capability
- * with each exec.  But ACLs go by the same requests.
+ * The error for a guest that has no attributes.  After ENOSYS it does not ask for attributes any
+ * more; without that it would ask for security.capability with each exec.  But ACLs go by the same
+ * requests, so a guest that has ACLs gets another error.
  */
 static int vhfs_no_xattr(const struct vhfs_req *req)
 {
@@ -49,8 +54,10 @@ static int vhfs_no_xattr(const struct vhfs_req *req)
 }
 
 /*
- * The host's name of the guest's, in @room.  File capabilities are not mapped: the
- * host takes them away when a file is written, by their own name only.
+ * Find the host's name for the guest's.  @room has space for it.
+ *
+ * File capabilities are not mapped.  The host takes them away when a file is written, and it does
+ * so only under their own name.
  */
 static const char *vhfs_host_name(const struct vhfs_req *req, char *room)
 {
@@ -59,7 +66,7 @@ static const char *vhfs_host_name(const struct vhfs_req *req, char *room)
 
 	if (flags & VHOST_FS_EXPORT_NO_XATTR)
 		return ERR_PTR(vhfs_no_xattr(req));
-	/* These are where the mapped ones are. */
+	/* The mapped attributes are stored under these names. */
 	if (vhfs_has_prefix(name, MAP_PREFIX) &&
 	    flags & VHOST_FS_EXPORT_MAP_XATTR)
 		return ERR_PTR(-EPERM);
@@ -155,8 +162,8 @@ int vhfs_removexattr(struct vhfs_req *req)
 }
 
 /*
- * The id of an entry as the guest says it, or ACL_UNDEFINED_ID.  posix_acl_to_xattr() knows nothing
- * of the mount's id mapping.
+ * The id of an entry, in the guest's numbers, or ACL_UNDEFINED_ID.  posix_acl_to_xattr() does not
+ * know the mount's id mapping.
  */
 static u32 vhfs_acl_id(const struct vhfs_req *req, const struct posix_acl_entry *entry)
 {
@@ -178,8 +185,11 @@ static u32 vhfs_acl_id(const struct vhfs_req *req, const struct posix_acl_entry 
 }
 
 /*
- * @acl is the inode's own, which must not change.  An id without a mapping becomes the overflow id,
- * as the owner of a file does, but that is a user of the guest, who must not get the rights.
+ * Put the guest's ids into an ACL for the guest.  The ids of the ACL itself must not change,
+ * because it is the inode's own.
+ *
+ * An id without a mapping becomes the overflow id, as the owner of a file does.  That id belongs to
+ * a user of the guest, who must not get the rights, so the entry loses them.
  */
 static void vhfs_map_acl(const struct vhfs_req *req, const struct posix_acl *acl,
 			 struct posix_acl_xattr_header *value)
@@ -209,8 +219,8 @@ static ssize_t vhfs_get_acl(struct vhfs_req *req, void *value, size_t size)
 		return -EOPNOTSUPP;
 	acl = vfs_get_acl(vhfs_idmap(req), vhfs_dentry(req), req->names[0]);
 	/*
-	 * The session has ACLs, and this file system has none.  A Linux guest would fail each
-	 * permission check with this error.
+	 * The session has ACLs, but this file system has none.  With this error a Linux guest would
+	 * fail each permission check.
 	 */
 	if (acl == ERR_PTR(-EOPNOTSUPP))
 		return -ENODATA;
@@ -239,7 +249,7 @@ static ssize_t vhfs_do_getxattr(struct vhfs_req *req, void *value, size_t size)
 			    size);
 }
 
-/* @size of 0 asks how much there is; see vhfs_answer_size(). */
+/* Allocate room for a value.  A @size of 0 does not come here: see vhfs_answer_size(). */
 static int vhfs_alloc_value(struct vhfs_req *req, u32 size)
 {
 	if (size > req->out_room - sizeof(struct fuse_out_header))
@@ -279,7 +289,7 @@ int vhfs_getxattr(struct vhfs_req *req)
 	return 0;
 }
 
-/* The guest's name of one of the host's, or NULL if it has none. */
+/* Find the guest's name for one of the host's.  Returns NULL if the guest has no name for it. */
 static const char *vhfs_guest_name(const struct vhfs_req *req, const char *name)
 {
 	u32 flags = req->ex->cfg.flags;
@@ -298,7 +308,10 @@ static const char *vhfs_guest_name(const struct vhfs_req *req, const char *name)
 	return NULL;
 }
 
-/* In place: names of the guest are never longer.  Returns the new length. */
+/*
+ * Translate a list of names in place, because the guest's names are never longer.  Returns the new
+ * length.
+ */
 static size_t vhfs_translate_list(const struct vhfs_req *req, char *list,
 				  size_t len)
 {
@@ -320,7 +333,7 @@ static size_t vhfs_translate_list(const struct vhfs_req *req, char *list,
 	return to - list;
 }
 
-/* All names, because how many of them are the guest's is not known before. */
+/* Get all names of the host, because only then it is known how many of them the guest has. */
 int vhfs_listxattr(struct vhfs_req *req)
 {
 	const struct fuse_getxattr_in *arg =
