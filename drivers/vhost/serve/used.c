@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * This file writes answers to the used ring, and interrupts the guest.  Only the holder of the
- * vring's mutex does so, so there is one writer at a time.
+ * Write answers to the used ring, and interrupt the guest.  Only the holder of the vring's mutex
+ * does so, so there is one writer at a time.
  */
 #include <linux/eventfd.h>
 #include <linux/ktime.h>
@@ -13,15 +13,17 @@
 #include <trace/events/vhost_serve.h>
 
 /*
- * As vhost_notify(), but it changes nothing.  The barrier is the one the
- * guest pairs when it turns interrupts on; not being able to read what the
- * guest wants means to signal.
+ * Whether the guest wants an interrupt.  This is like vhost_notify(), but it changes nothing.  If
+ * the guest's wish cannot be read, the guest gets an interrupt.
  */
 static bool vserve_wants_call(struct vhost_virtqueue *vq)
 {
 	__virtio16 event;
 
-	/* Used index before the guest's wish, as the guest orders them. */
+	/*
+	 * The used index is written before the guest's wish is read.  Pairs with the guest's
+	 * barrier: it writes its wish before it reads the index.
+	 */
 	smp_mb();
 	if (!vhost_has_feature(vq, VIRTIO_RING_F_EVENT_IDX)) {
 		if (!vserve_get_u16(&event, (const __virtio16 __user *)&vq->avail->flags))
@@ -35,7 +37,7 @@ static bool vserve_wants_call(struct vhost_virtqueue *vq)
 				vq->signalled_used);
 }
 
-/* The guest is told of all answers up to here, or does not want to be. */
+/* The guest has been told of all answers up to here, or does not want to be. */
 static void vserve_told(struct vserve_vring *vring)
 {
 	vring->vq.signalled_used = vring->vq.last_used_idx;
@@ -58,9 +60,10 @@ static void vserve_call(struct vserve_vring *vring)
 }
 
 /*
- * Whether the guest is to be interrupted for answers that it has not been told of.  Without an
- * eventfd nothing can interrupt it.  It is told when it has one again: the ioctl that sets the
- * eventfd has the poller look.
+ * Whether the guest is to be interrupted for answers that it has not been told of.
+ *
+ * Without an eventfd nothing can interrupt the guest.  When the owner sets one again, the ioctl has
+ * the poller look, and the poller interrupts the guest.
  */
 static bool vserve_call_is_due(struct vserve_vring *vring)
 {
@@ -78,8 +81,8 @@ static bool vserve_call_is_due(struct vserve_vring *vring)
 }
 
 /**
- * vserve_signal - interrupt the guest for what it has not been told of, if it wants that
- * @vring: its mutex is held
+ * vserve_signal - interrupt the guest for answers that it has not been told of, if it wants that
+ * @vring: the vring; its mutex is held
  */
 void vserve_signal(struct vserve_vring *vring)
 {
@@ -89,23 +92,23 @@ void vserve_signal(struct vserve_vring *vring)
 
 /**
  * vserve_signal_soon - interrupt the guest, now or after more answers
- * @vring: its mutex is held; the poller polls it again in its next round, or calls arm()
+ * @vring: the vring; its mutex is held; the poller polls it again in its next round, or calls arm()
  *	before it sleeps
  */
 void vserve_signal_soon(struct vserve_vring *vring)
 {
 	if (!vserve_call_is_due(vring))
 		return;
-	/* Another task is about to run here, for as long as it likes. */
+	/* Another task is about to take this CPU, for as long as it likes, so do not wait. */
 	if (need_resched() || !vserve_calls_hold(&vring->calls, vring->now))
 		vserve_call(vring);
 }
 
 /**
  * vserve_measure_guest - see whether the guest has handled the interrupt that is measured
- * @vring: its mutex is held; calls.asked_ns is set
+ * @vring: the vring; its mutex is held; calls.asked_ns is set
  *
- * Its driver writes a newer event index once it has.
+ * The guest's driver writes a newer event index once it has handled the interrupt.
  */
 void vserve_measure_guest(struct vserve_vring *vring)
 {
@@ -121,7 +124,7 @@ void vserve_measure_guest(struct vserve_vring *vring)
 	vserve_calls_learn(&vring->calls, ktime_get_ns(), seen);
 }
 
-/* Used elements up to the end of the ring: those behind it are at its beginning. */
+/* How many elements fit up to the end of the used ring.  More of them go to its beginning. */
 static unsigned int vserve_used_room(const struct vhost_virtqueue *vq)
 {
 	return vq->num - (vq->last_used_idx & (vq->num - 1));
@@ -129,12 +132,14 @@ static unsigned int vserve_used_room(const struct vhost_virtqueue *vq)
 
 /**
  * vserve_put_used - give heads back to the guest
- * @vring: its mutex is held
- * @heads: what to give back
- * @count: how many; at most vserve_used_room()
+ * @vring: the vring; its mutex is held
+ * @heads: the heads, with the used lengths
+ * @count: how many there are; at most vserve_used_room()
  *
- * If it fails nothing was given back, because the index that the guest looks at is the last thing
- * to be written.
+ * If this fails nothing was given back, because the guest looks at the index, which is written
+ * last.
+ *
+ * Return: 0, or -EFAULT.
  */
 int vserve_put_used(struct vserve_vring *vring, struct vring_used_elem *heads,
 		    unsigned int count)
@@ -145,12 +150,15 @@ int vserve_put_used(struct vserve_vring *vring, struct vring_used_elem *heads,
 	lockdep_assert_held(&vq->mutex);
 	if (!vserve_put_elems(vring, heads, count))
 		return -EFAULT;
-	/* The elements before the index; pairs with the guest's barrier between the two. */
+	/*
+	 * Write the elements before the index.  Pairs with the guest's barrier between its reads of
+	 * the two.
+	 */
 	smp_wmb();
 	if (!vserve_put_u16(&vq->used->idx, cpu_to_vhost16(vq, new)))
 		return -EFAULT;
 	vq->last_used_idx = new;
-	/* 65,536 answers without a signal: the distance to the last one says nothing any more. */
+	/* After 65,536 answers without a signal, the distance to the last signal has wrapped. */
 	if (unlikely((u16)(new - vq->signalled_used) < (u16)(new - old)))
 		vq->signalled_used_valid = false;
 	vring->calls.due = true;
@@ -158,7 +166,7 @@ int vserve_put_used(struct vserve_vring *vring, struct vring_used_elem *heads,
 	return 0;
 }
 
-/* The first @nr of the finished requests are answered: frees their slots. */
+/* Free the slots of the first @nr finished requests, which are answered. */
 static void vserve_retire(struct vserve_vring *vring, unsigned int nr)
 {
 	struct llist_node *node = vring->finished;
@@ -170,7 +178,7 @@ static void vserve_retire(struct vserve_vring *vring, unsigned int nr)
 		vring->finished_last = &vring->finished;
 }
 
-/* Frees the slot of the request at @link, which gets no answer. */
+/* Free the slot of the request at @link, which gets no answer. */
 static void vserve_drop(struct vserve_vring *vring, struct llist_node **link)
 {
 	struct llist_node *node = *link;
@@ -191,14 +199,14 @@ static void vserve_count(struct vserve_req *req)
 }
 
 /*
- * Counts before the guest sees the used index, so that its counts and ours agree.
- * Returns false if that needs page faults.
+ * Have the device finish a request, and count it.  The guest does not see the used index yet, so
+ * that its counts and ours agree later.  Returns false if finish() needs page faults.
  */
 static bool vserve_answer(struct vserve_req *req, bool may_sleep)
 {
 	int r;
 
-	/* The worker is here again: the used ring could not be written. */
+	/* The request was finished before, but then the used ring could not be written. */
 	if (req->answered)
 		return true;
 	r = req->vring->ops->finish(req, may_sleep);
@@ -212,11 +220,12 @@ static bool vserve_answer(struct vserve_req *req, bool may_sleep)
 
 /**
  * vserve_put_finished - give back some of the finished requests
- * @vring: its mutex is held, it has finished requests
- * @budget: at most so many
+ * @vring: the vring, with finished requests; its mutex is held
+ * @budget: how many to give back at most
  * @may_sleep: page faults are allowed
  *
- * Returns how many, or -EAGAIN if it needs the worker.
+ * Return: how many were given back, or, if none was, how many were dropped; -EAGAIN if the worker
+ * has to do it.
  */
 int vserve_put_finished(struct vserve_vring *vring, unsigned int budget,
 			bool may_sleep)
@@ -235,8 +244,8 @@ int vserve_put_finished(struct vserve_vring *vring, unsigned int budget,
 			break;
 		if (!req->answered) {
 			/*
-			 * The guest, or its VMM, took the memory away.  The
-			 * guest must not take what is there now for our answer.
+			 * The guest or its VMM has taken the memory away.  Give no answer, because
+			 * the guest would take the data that are there now for ours.
 			 */
 			vserve_malformed(vring, VSERVE_NO_STATUS);
 			vserve_break(vring);
@@ -257,7 +266,7 @@ int vserve_put_finished(struct vserve_vring *vring, unsigned int budget,
 	if (!nr || (r && !may_sleep))
 		return -EAGAIN;
 	if (r) {
-		/* There is no ring to answer in: forget them, never hang. */
+		/* There is no used ring to answer in.  Forget the requests rather than hang. */
 		vserve_malformed(vring, VSERVE_NO_USED_RING);
 		vserve_break(vring);
 	}
