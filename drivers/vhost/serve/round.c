@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A round serves a vring once: it takes new requests and answers finished ones.  The poller runs
- * it, or the vring's worker, or the drain, which repeats it until no request is left.
+ * it, or the vring's worker, or the drain, which takes nothing and repeats the rest until no
+ * request is left.
  *
  * States of the service, under vq->mutex:
  *
  *   stopped --START--> running (poller) <--> with_worker --STOP--> draining
  *
- * with_worker is set by the poller when it hands over and cleared by the
- * worker when it is done, which then wakes the poller.  START and STOP are
- * vring.c's.
+ * The poller sets with_worker when it hands the vring over.  The worker clears it when it is done,
+ * and then wakes the poller.  vring.c has START and STOP.
  */
 #include <linux/blkdev.h>
 #include <linux/delay.h>
@@ -22,17 +22,16 @@
 #include "serve.h"
 #include <trace/events/vhost_serve.h>
 
-/* Have the poller look at a vring; from any context. */
 static void vserve_wake_poller(struct vserve_vring *vring)
 {
 	vhost_poll_wake(&vring->src);
 }
 
 /**
- * vserve_handle_kick - the guest kicked
- * @work: of vhost's poll
+ * vserve_handle_kick - wake the poller, because the guest has kicked
+ * @work: the work of vhost's poll
  *
- * From the eventfd's wake-up, interrupts off: nothing but a wake-up here.
+ * vhost calls this in the eventfd's wake-up, with interrupts off, so it only wakes the poller.
  */
 void vserve_handle_kick(struct vhost_work *work)
 {
@@ -49,15 +48,20 @@ static void vserve_give_to_worker(struct vserve_vring *vring)
 	if (vring->with_worker || vring->stopping)
 		return;
 	WRITE_ONCE(vring->with_worker, true);
-	/* It wakes the poller when it is done, which has nothing to try before. */
+	/*
+	 * The worker wakes the poller when it is done.  The poller has nothing to try again before
+	 * that.
+	 */
 	vring->src.retry_ns = 0;
 	trace_vhost_serve_mode(vring, true);
 	queue_work(vring->dev->ring_wq, &vring->work);
 }
 
 /*
- * While the engine has requests of ours in flight a retry will succeed; otherwise
- * another user of the disk has all tags, or the queue is frozen.
+ * Whether the poller has tried for long enough to submit a request that the backend refused.
+ *
+ * If the backend has requests of this vring in flight, it will take more once these are done.
+ * Otherwise another user of the disk has all tags, or the queue is frozen.
  */
 static bool vserve_waited_enough(struct vserve_vring *vring, struct vserve_req *req)
 {
@@ -73,7 +77,7 @@ static void vserve_flush(struct vserve_vring *vring)
 		vring->ops->flush(vring);
 }
 
-/* The request that was set aside because the backend was full. */
+/* Submit the requests again that were set aside because the backend was full. */
 static void vserve_retry_pending(struct vserve_vring *vring)
 {
 	struct vserve_req *req, *next;
@@ -88,7 +92,7 @@ static void vserve_retry_pending(struct vserve_vring *vring)
 			vserve_req_punt(req);
 		else
 			vring->ops->submit(req);
-		/* Refused again: keep the order of the others. */
+		/* The backend has refused the request again, so the others stay behind it. */
 		if (!list_empty(&vring->pending))
 			break;
 	}
@@ -96,7 +100,7 @@ static void vserve_retry_pending(struct vserve_vring *vring)
 	list_splice_tail(&again, &vring->pending);
 }
 
-/* Submission is the poller's, on its CPU. */
+/* Leave the submission to the poller, which submits on its own CPU. */
 static void vserve_leave_to_poller(struct vserve_req *req)
 {
 	req->state = VSERVE_PENDING;
@@ -113,7 +117,7 @@ static int vserve_take_some(struct vserve_vring *vring, unsigned int budget,
 	struct vserve_req *req;
 	int err = 0;
 
-	/* Arming the vring turns them on. */
+	/* vserve_arm() turns notifications on, and they are off while a thread takes chains. */
 	if (!(vring->vq.used_flags & VRING_USED_F_NO_NOTIFY))
 		vhost_disable_notify(vring->vq.dev, &vring->vq);
 	vring->round_descs = 0;
@@ -147,7 +151,7 @@ static unsigned int vserve_available(struct vserve_vring *vring)
 
 	if (vserve_avail_empty(vring))
 		return 0;
-	/* An index that could not be read, or jumped: the take will say. */
+	/* If the index could not be read, or has jumped, vserve_get_chain() will say so. */
 	return max_t(u16, vq->avail_idx - vq->last_avail_idx, 1);
 }
 
@@ -177,7 +181,10 @@ static int vserve_take_round(struct vserve_vring *vring, int budget)
 	if (!vring->running || vring->broken || !list_empty(&vring->pending) ||
 	    vring->full || freezing(current))
 		return 0;
-	/* What it took before comes first, or it would take more than its share. */
+	/*
+	 * The poller's thread carries out first what earlier rounds have left to it.  Otherwise the
+	 * vring would get more than its share.
+	 */
 	if (vring->hot)
 		return 0;
 	nr = min_t(unsigned int, vserve_available(vring), budget);
@@ -188,7 +195,7 @@ static int vserve_take_round(struct vserve_vring *vring, int budget)
 						 vserve_take_now(vring, nr);
 }
 
-/* When the oldest request in flight was submitted, or 0. */
+/* When the oldest request in flight was submitted, or 0 if there is no request. */
 static u64 vserve_oldest_ns(struct vserve_vring *vring)
 {
 	const struct vserve_req *req, *polled;
@@ -202,50 +209,60 @@ static u64 vserve_oldest_ns(struct vserve_vring *vring)
 }
 
 /**
- * vserve_publish - what is outstanding, for the adaptive mode's prediction
- * @vring: its mutex is held
+ * vserve_publish - tell the poller what is outstanding, for the prediction in its adaptive mode
+ * @vring: the vring; its mutex is held
  */
 void vserve_publish(struct vserve_vring *vring)
 {
 	vring->src.inflight = vring->nr_inflight;
 	vring->src.oldest_ns = vring->nr_inflight ? vserve_oldest_ns(vring) : 0;
 	vring->src.polled = vring->nr_polled != 0;
-	/* The block layer does not tell when a tag of another user is free. */
+	/*
+	 * The block layer does not tell when another user frees a tag, so the poller tries again.
+	 */
 	vring->src.retry_ns = 0;
 	if (!list_empty(&vring->pending) && !vring->with_worker)
 		vring->src.retry_ns = vring->now + VSERVE_RETRY_NS;
 }
 
-/* After a round, in which NR requests came in or were answered. */
+/* After a round in which NR requests came in or were answered, interrupt the guest, now or soon. */
 static void vserve_round_signal(struct vserve_vring *vring, int nr)
 {
 	if (nr)
 		vserve_calls_event(&vring->calls, vring->now);
-	/* The thread carries out vring->hot next, which may take long; so may the worker. */
+	/*
+	 * The poller's thread carries out vring->hot next, or the worker goes on.  Either may take
+	 * long.
+	 */
 	if (vring->hot || vring->with_worker)
 		vserve_signal(vring);
 	else
 		vserve_signal_soon(vring);
 }
 
-/* Is there nothing for a round to do, except for new chains? */
+/* Whether a round has nothing to do, except for new chains. */
 static __always_inline bool vserve_is_idle(const struct vserve_vring *vring)
 {
 	return !vring->nr_polled && !vserve_has_done(vring) && list_empty(&vring->pending) &&
 	       !(vring->calls.due && vring->vq.call_ctx.ctx);
 }
 
-/* Does the poller know what the worker answered, and that an ioctl let go of the vring? */
+/*
+ * Whether the poller knows how many requests are in flight after the worker has answered some, and
+ * does not try again for an ioctl that has released the vring by now.
+ */
 static bool vserve_is_published(const struct vserve_vring *vring)
 {
 	return vring->src.inflight == vring->nr_inflight && !vring->src.retry_ns;
 }
 
 /*
- * Most rings have nothing in most rounds, and to lock and unlock each would be most of a round.
- * So the poller looks first, without the mutex.  What it reads may change meanwhile, and the
- * ring's address, too.  If it misses something that way the next round finds it, and no poller
- * sleeps before vserve_arm() has looked with the mutex held.
+ * Whether a vring seems to have nothing to do.
+ *
+ * Most rings have nothing in most rounds, and to lock and unlock each of them would be most of a
+ * round.  So the poller looks first, without the mutex.  The fields that it reads may change
+ * meanwhile, and so may the ring's address.  If the poller misses something that way, the next
+ * round finds it, and no poller sleeps before vserve_arm() has looked with the mutex held.
  */
 static bool vserve_looks_idle(struct vserve_vring *vring)
 {
@@ -268,7 +285,7 @@ static int vserve_round_locked(struct vserve_vring *vring, int budget, u64 now)
 	if (unlikely(vring->calls.asked_ns))
 		vserve_measure_guest(vring);
 
-	/* A broken ring is not even looked at: each look would report it. */
+	/* Do not even look at a broken ring, because each look would report it. */
 	if ((!vring->running || vring->broken || vserve_avail_empty(vring)) &&
 	    vserve_is_idle(vring)) {
 		if (!vserve_is_published(vring))
@@ -313,8 +330,9 @@ static struct vserve_vring *vserve_to_vring(struct vhost_poll_source *src)
 }
 
 /*
- * The owner may have set log_used after check_vring_addr() had looked at its
- * flags.  Writing a log is no matter of copies that fail: it sleeps.
+ * Try to lock a vring, and turn its dirty log off.  The owner may have set log_used after
+ * check_vring_addr() had looked at the flags.  To write the log may sleep, and not only fail to
+ * copy.
  */
 static bool vserve_try_lock(struct vserve_vring *vring)
 {
@@ -326,8 +344,9 @@ static bool vserve_try_lock(struct vserve_vring *vring)
 }
 
 /*
- * In between page faults are off, and that something cannot be reached is no error
- * yet: the worker tries it again.  vhost would tell the VMM.
+ * Turn page faults off, until vserve_faults_on().  Memory that cannot be reached is no error yet,
+ * because the worker tries again.  vhost would signal an error to the VMM, so take its eventfd
+ * away.
  */
 static struct eventfd_ctx *vserve_faults_off(struct vserve_vring *vring)
 {
@@ -373,8 +392,9 @@ static int vserve_poll(struct vhost_poll_source *src, int budget, u64 *now)
 }
 
 /*
- * vhost_enable_notify() cannot say that its write faulted.  Read back what
- * the guest sees; if it is not what we meant, the worker brings the page in.
+ * Whether the guest sees that notifications are on.  vhost_enable_notify() does not report that its
+ * write faulted, so read back what the guest sees.  If that is wrong, the worker brings the page
+ * in.
  */
 static bool vserve_is_armed(struct vhost_virtqueue *vq)
 {
@@ -395,7 +415,10 @@ static bool vserve_arm_locked(struct vserve_vring *vring)
 	if (vserve_has_done(vring) || vring->hot)
 		return true;
 	vserve_signal(vring);
-	/* With others in flight, their completion, or retry_ns, is when to try again. */
+	/*
+	 * If other requests are in flight, the poller tries again when one completes, or at
+	 * retry_ns.
+	 */
 	if (!list_empty(&vring->pending))
 		return !vserve_backend_busy(vring);
 	if (!vring->running || vring->broken || vring->full)
@@ -403,7 +426,10 @@ static bool vserve_arm_locked(struct vserve_vring *vring)
 	if (!vserve_avail_empty(vring) ||
 	    vhost_enable_notify(vq->dev, vq))
 		return true;
-	/* An index that it could not read counts as none new there, here as one. */
+	/*
+	 * If the index cannot be read, vhost_enable_notify() says that no chain is new, and
+	 * vserve_avail_empty() says that one is.
+	 */
 	if (vserve_is_armed(vq))
 		return !vserve_avail_empty(vring);
 	vserve_give_to_worker(vring);
@@ -411,8 +437,9 @@ static bool vserve_arm_locked(struct vserve_vring *vring)
 }
 
 /*
- * An ioctl has it, and wakes us when it is done, which may be long after it let go
- * of this vring: look again soon, and do not spin until then.
+ * An ioctl has the mutex.  It wakes the poller when it is done, which may be long after it has
+ * released this vring.  So the poller looks again soon, and does not spin until then.  Returns
+ * whether it is to look again at once.
  */
 static bool vserve_held_elsewhere(struct vserve_vring *vring)
 {
@@ -430,7 +457,7 @@ static bool vserve_arm(struct vhost_poll_source *src)
 	struct eventfd_ctx *error;
 	bool work = false;
 
-	/* The worker wakes us when it is done. */
+	/* The worker wakes the poller when it is done. */
 	if (READ_ONCE(vring->with_worker))
 		return false;
 	if (!vserve_try_lock(vring))
@@ -439,7 +466,7 @@ static bool vserve_arm(struct vhost_poll_source *src)
 		error = vserve_faults_off(vring);
 		work = vserve_arm_locked(vring);
 		vserve_faults_on(vring, error);
-		/* While the poller sleeps it does not see when the guest asks again. */
+		/* A poller that sleeps does not see when the guest asks for the next interrupt. */
 		if (!work)
 			vring->calls.asked_ns = 0;
 	}
@@ -452,7 +479,10 @@ static void vserve_disarm(struct vhost_poll_source *src)
 	struct vserve_vring *vring = vserve_to_vring(src);
 	struct eventfd_ctx *error;
 
-	/* A worker or an ioctl has it: vserve_take_some() turns them off before it takes. */
+	/*
+	 * A worker or an ioctl has the mutex.  vserve_take_some() turns notifications off before it
+	 * takes.
+	 */
 	if (!vserve_try_lock(vring))
 		return;
 	error = vserve_faults_off(vring);
@@ -477,8 +507,8 @@ const struct vhost_poll_ops vserve_round_ops = {
 };
 
 /*
- * Brings in what vserve_arm_locked() could not write.  If that cannot be written here
- * either there is no used ring, and the poller would be back at once.
+ * Bring in the page that vserve_arm_locked() could not write.  If the worker cannot write it
+ * either, there is no used ring, and the poller would hand the vring over again at once.
  */
 static void vserve_touch_ring(struct vserve_vring *vring)
 {
@@ -486,7 +516,9 @@ static void vserve_touch_ring(struct vserve_vring *vring)
 
 	if (!vring->running || vring->broken)
 		return;
-	/* So that it does write: it would not, were they on already. */
+	/*
+	 * Turn notifications off first: if they were on, vhost_enable_notify() would write nothing.
+	 */
 	vhost_disable_notify(vq->dev, vq);
 	if (!vhost_enable_notify(vq->dev, vq) && !vserve_is_armed(vq)) {
 		vserve_malformed(vring, VSERVE_NO_USED_RING);
@@ -496,8 +528,8 @@ static void vserve_touch_ring(struct vserve_vring *vring)
 }
 
 /**
- * vserve_worker - a round with page faults allowed, once
- * @work: of the vring
+ * vserve_worker - serve a vring once, with page faults allowed
+ * @work: the vring's work
  */
 void vserve_worker(struct work_struct *work)
 {
@@ -509,7 +541,9 @@ void vserve_worker(struct work_struct *work)
 	vring->now = ktime_get_ns();
 	vserve_touch_ring(vring);
 	vserve_complete(vring, UINT_MAX, true);
-	/* What is taken next may wait for the guest's pages. */
+	/*
+	 * Interrupt the guest now, because to take the next chains may mean to wait for its pages.
+	 */
 	vserve_signal(vring);
 	if (vring->running && !vring->broken && list_empty(&vring->pending))
 		vserve_take_some(vring, 16, true);
@@ -533,7 +567,10 @@ static void vserve_punt_pending(struct vserve_vring *vring)
 	}
 }
 
-/* Returns true when nothing is left. */
+/*
+ * Answer what is done, and leave requests that were not submitted yet to workers.  Returns true
+ * when no request is left.
+ */
 static bool vserve_drain_some(struct vserve_vring *vring)
 {
 	bool empty;
@@ -553,16 +590,16 @@ static bool vserve_drain_some(struct vserve_vring *vring)
 }
 
 /*
- * Nothing wakes the drain for requests that are polled for.  It pauses about as long as it has
- * waited already, so a stop takes twice as long at most, and a disk that never answers costs next
- * to nothing.
+ * How long the drain pauses.  Nothing wakes it for requests that reap() asks for.  It pauses for
+ * about as long as it has waited already.  So a stop takes twice as long at most, and a disk that
+ * never answers costs next to nothing.
  */
 #define DRAIN_PAUSE_MIN_US	20U
 #define DRAIN_PAUSE_MAX_US	10000U
 
 /**
- * vserve_drain - until nothing is in flight any more, or vserve_vring_go_on() takes the stop back
- * @work: of the vring, which is stopping and has no poller
+ * vserve_drain - wait until nothing is in flight, or until vserve_vring_go_on() takes the stop back
+ * @work: the drain of a vring that is stopping and has no poller
  */
 void vserve_drain(struct work_struct *work)
 {
@@ -572,7 +609,10 @@ void vserve_drain(struct work_struct *work)
 
 	kthread_use_mm(vring->mm);
 	while (!vserve_drain_some(vring) && !READ_ONCE(vring->goes_on)) {
-		/* Idle, because a backend that never answers is no hang of this worker's. */
+		/*
+		 * Sleep as an idle task does.  If a backend never answers, this worker is not the
+		 * task that hangs.
+		 */
 		if (READ_ONCE(vring->nr_polled)) {
 			usleep_idle_range(pause_us, 2 * pause_us);
 			pause_us = min(2 * pause_us, DRAIN_PAUSE_MAX_US);
