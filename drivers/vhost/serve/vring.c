@@ -2,15 +2,15 @@
 /*
  * The life of a vring: set-up, start and stop.  round.c serves it in between.
  *
- * STOP first detaches the poller, then ends the worker, then drains in stop_work.
- * stop_work has the owner's mm in use as the worker has, because STOP may come from the
- * owner or from the task that closes the file last.
+ * STOP first detaches the poller, then waits for the worker, and then has stop_work drain the
+ * vring.  stop_work uses the owner's mm, as the worker does, because STOP may come from the owner
+ * or from the task that closes the file last.
  *
- * A backend may never answer.  STOP waits for stop_timeout seconds, or until its caller is
- * killed, and then returns an error.  The vring goes on stopping: the backend still reads
- * and writes the guest's memory, so mm, slots and backend stay, and START, SET_VRING,
- * SET_FEATURES and what vhost refuses to a running vring are refused.  The next STOP waits
- * again, and lets go of everything once the last answer is there.
+ * A backend may never answer.  STOP waits for stop_timeout seconds, or until its caller is killed,
+ * and then returns an error.  The vring goes on stopping.  The backend still reads and writes the
+ * guest's memory, so mm, slots and backend stay.  START, SET_VRING, SET_FEATURES and all that vhost
+ * refuses to a running vring are refused.  The next STOP waits again, and frees everything once the
+ * last answer is there.
  */
 #include <linux/mm.h>
 #include <linux/moduleparam.h>
@@ -19,7 +19,7 @@
 
 #include "serve.h"
 
-/* Disks have a timeout of 30 seconds, and their drivers try again after it. */
+/* This is longer than the 30 seconds after which the driver of a disk tries again. */
 static unsigned int vserve_stop_timeout = 60;
 module_param_named(stop_timeout, vserve_stop_timeout, uint, 0644);
 MODULE_PARM_DESC(stop_timeout,
@@ -59,7 +59,7 @@ static int vserve_attach(struct vserve_vring *vring)
 	return vhost_poll_attach(vring->poller, &vring->src);
 }
 
-/* How long a stop, or another poller, waits for a backend. */
+/* How long a stop, or a change of the poller, waits for a backend. */
 static long vserve_stop_jiffies(void)
 {
 	unsigned int seconds = READ_ONCE(vserve_stop_timeout);
@@ -68,10 +68,11 @@ static long vserve_stop_jiffies(void)
 }
 
 /*
- * The caller that stops the vring later settles with the new poller only, so a thread of the
- * old one that sleeps in a request is waited for here.
+ * Detach a vring from its poller.
  *
- * Returns false if that thread still sleeps.
+ * Whichever task stops the vring later waits only for threads of the poller that the vring has
+ * then.  So wait here for a thread of this poller that sleeps in a request.  Returns false if it
+ * still sleeps after the time limit.
  */
 static bool vserve_detach(struct vserve_vring *vring)
 {
@@ -91,11 +92,13 @@ static int vserve_check_target(struct vserve_vring *vring,
 }
 
 /**
- * vserve_vring_set - set the poller of a vring, and where it submits to
- * @vring: the device's mutex is held
- * @poller_fd: a poller
- * @target: for the device, or VHOST_SERVE_TARGET_AUTO
- * @weight: its share
+ * vserve_vring_set - set the poller of a vring, and the target of its requests
+ * @vring: the vring; the device's mutex is held
+ * @poller_fd: the file descriptor of a poller
+ * @target: the device's own number of a target, or VHOST_SERVE_TARGET_AUTO
+ * @weight: the vring's share of the poller; 0: the default
+ *
+ * Return: 0, or an error; -ETIMEDOUT if a thread of the old poller still sleeps in a request.
  */
 int vserve_vring_set(struct vserve_vring *vring, int poller_fd, u32 target,
 		     u32 weight)
@@ -107,7 +110,10 @@ int vserve_vring_set(struct vserve_vring *vring, int poller_fd, u32 target,
 	lockdep_assert_held(&vring->dev->vdev.mutex);
 	if (IS_ERR(poller))
 		return PTR_ERR(poller);
-	/* vserve_end_stop() settles with the poller that it ran on. */
+	/*
+	 * A vring that stops keeps its poller, because vserve_end_stop() waits for threads of that
+	 * one.
+	 */
 	r = vring->stopping ? -EBUSY :
 			      vserve_check_target(vring, poller, target);
 	if (r) {
@@ -117,7 +123,7 @@ int vserve_vring_set(struct vserve_vring *vring, int poller_fd, u32 target,
 
 	if (vring->running && !vserve_detach(vring)) {
 		vhost_poller_put(poller);
-		/* It goes on where it was. */
+		/* The vring stays with the old poller. */
 		return vserve_attach(vring) ?: -ETIMEDOUT;
 	}
 	mutex_lock(&vring->vq.mutex);
@@ -132,8 +138,8 @@ int vserve_vring_set(struct vserve_vring *vring, int poller_fd, u32 target,
 }
 
 /**
- * vserve_vring_drop_poller - the vring has no poller any more
- * @vring: stopped; the device's mutex is held
+ * vserve_vring_drop_poller - take the poller away from a vring
+ * @vring: the vring, stopped; the device's mutex is held
  */
 void vserve_vring_drop_poller(struct vserve_vring *vring)
 {
@@ -163,7 +169,7 @@ static int vserve_activate(struct vserve_vring *vring)
 		goto out;
 	}
 	vhost_disable_notify(vq->dev, vq);
-	/* Else the poller goes by what was outstanding when it was stopped. */
+	/* Otherwise the poller would go by what was outstanding when the vring was stopped. */
 	vserve_publish(vring);
 	vring->calls = (struct vserve_calls) {};
 	vring->map = NULL;
@@ -175,7 +181,10 @@ out:
 	return r;
 }
 
-/* Vrings of a device share what the poller may copy for it in a round. */
+/*
+ * Count the running vrings of a device, because they share what the poller may copy for the device
+ * in a round.
+ */
 static void vserve_count_running(struct vserve_dev *dev, int more)
 {
 	unsigned int bytes = VSERVE_ROUND_BYTES;
@@ -187,8 +196,10 @@ static void vserve_count_running(struct vserve_dev *dev, int more)
 }
 
 /**
- * vserve_vring_start - serve a vring
- * @vring: the device's mutex is held, by its owner
+ * vserve_vring_start - begin to serve a vring
+ * @vring: the vring; its owner calls, with the device's mutex held
+ *
+ * Return: 0, or an error.
  */
 int vserve_vring_start(struct vserve_vring *vring)
 {
@@ -240,8 +251,8 @@ static void vserve_warn_of_backend(struct vserve_vring *vring)
 }
 
 /**
- * vserve_vring_begin_stop - take no more requests, and drain those that were taken
- * @vring: running or not; the device's mutex is held
+ * vserve_vring_begin_stop - take no more requests, and begin to drain those that were taken
+ * @vring: the vring, running or not; the device's mutex is held
  */
 void vserve_vring_begin_stop(struct vserve_vring *vring)
 {
@@ -262,11 +273,11 @@ void vserve_vring_begin_stop(struct vserve_vring *vring)
 	queue_work(vring->dev->ring_wq, &vring->stop_work);
 }
 
-/* Nothing is in flight: let go of all that requests used. */
+/* Free all that requests have used, because nothing is in flight any more. */
 static void vserve_end_stop(struct vserve_vring *vring)
 {
 	flush_work(&vring->stop_work);
-	/* The last request may have ended in a thread that is still on its way out. */
+	/* The thread in which the last request has ended may not have left the vring yet. */
 	vhost_poll_settle(vring->poller, &vring->src, MAX_SCHEDULE_TIMEOUT);
 
 	if (vring->ops->stop)
@@ -283,11 +294,11 @@ static void vserve_end_stop(struct vserve_vring *vring)
 }
 
 /**
- * vserve_vring_stop - end the service
- * @vring: running, stopping or not; the device's mutex is held
+ * vserve_vring_stop - stop serving a vring
+ * @vring: the vring, running, stopping or not; the device's mutex is held
  *
- * Return: 0 when nothing is in flight any more; -ETIMEDOUT if the backend did not answer in
- * time, or -EINTR if the caller is being killed: the vring goes on stopping then.
+ * Return: 0 when nothing is in flight any more, -ETIMEDOUT if the backend did not answer in time,
+ * or -EINTR if the caller is being killed.  After an error the vring goes on stopping.
  */
 int vserve_vring_stop(struct vserve_vring *vring)
 {
@@ -311,12 +322,12 @@ int vserve_vring_stop(struct vserve_vring *vring)
 
 /**
  * vserve_vring_go_on - take a stop back that has failed with -ETIMEDOUT or -EINTR
- * @vring: the device's mutex is held, by its owner
+ * @vring: the vring; its owner calls, with the device's mutex held
  *
- * Requests that the backend has not answered are the poller's again.
+ * The poller gets the requests back that the backend has not answered.
  *
- * Return: 0, -EINVAL if no stop is under way, or an error of the poller; the vring goes on stopping
- * then.
+ * Return: 0, -EINVAL if no stop is under way, or an error of the poller.  After an error of the
+ * poller the vring goes on stopping.
  */
 int vserve_vring_go_on(struct vserve_vring *vring)
 {
@@ -342,8 +353,8 @@ int vserve_vring_go_on(struct vserve_vring *vring)
 }
 
 /*
- * Does no task have the owner's memory any more?  Requests may still write to it, but then no task
- * can map something else in its place.
+ * Whether no task has the owner's memory any more.  Requests may still write to that memory, but no
+ * task can map something else in its place.
  */
 static bool vserve_owner_is_gone(const struct vserve_vring *vring)
 {
@@ -356,12 +367,13 @@ static bool vserve_owner_is_gone(const struct vserve_vring *vring)
 
 /**
  * vserve_vring_await - wait for a vring to drain, for a task that cannot be refused
- * @vring: after vserve_vring_begin_stop(); the device's mutex is held
+ * @vring: the vring, after vserve_vring_begin_stop(); the device's mutex is held
  *
- * An owner that lives may map something else where requests are yet to write, so there is no
- * limit for it.
+ * As long as the owner lives, it may map something else where requests are yet to write.  So the
+ * wait has a limit only once the owner is gone.
  *
- * Return: false if the backend did not answer in time and the owner is gone.
+ * Return: true when the vring is drained, or false if the backend did not answer in time and the
+ * owner is gone.
  */
 bool vserve_vring_await(struct vserve_vring *vring)
 {
@@ -379,7 +391,7 @@ bool vserve_vring_await(struct vserve_vring *vring)
 
 /**
  * vserve_vring_finish_stop - wait until a vring has stopped, however long that takes
- * @vring: after vserve_vring_begin_stop(); the device's mutex is held
+ * @vring: the vring, after vserve_vring_begin_stop(); the device's mutex is held
  */
 void vserve_vring_finish_stop(struct vserve_vring *vring)
 {
@@ -390,10 +402,10 @@ void vserve_vring_finish_stop(struct vserve_vring *vring)
 }
 
 /**
- * vserve_vring_init - a vring that is about to be set up first
- * @vring: zeroed
+ * vserve_vring_init - set up a new vring
+ * @vring: the vring, all zero
  * @dev: the device
- * @index: which one
+ * @index: the index of the vring
  */
 void vserve_vring_init(struct vserve_vring *vring, struct vserve_dev *dev,
 		       unsigned int index)
