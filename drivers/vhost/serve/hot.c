@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Requests that the poller's thread carries out itself once its round is over, although
- * they may sleep: see work() in linux/vhost_serve.h, and drivers/vhost/poll/crew.c.
+ * Requests that the poller's thread carries out itself once its round is over, although they may
+ * sleep: see work() in linux/vhost_serve.h, and drivers/vhost/poll/crew.c.
  */
 #include <linux/export.h>
 #include <linux/fs.h>
@@ -11,8 +11,9 @@
 #include "serve.h"
 
 /*
- * On a disk of this host, or in its memory.  Others with a disk wait for a daemon or for
- * other machines (fuseblk, gfs2, ocfs2), or write zeroes up to where a file grows (vfat).
+ * Whether a file system is on a disk of this host, or in its memory.  Other file systems with a
+ * disk wait for a daemon or for other machines (fuseblk, gfs2, ocfs2), or write zeroes up to where
+ * a file grows (vfat).
  */
 static bool vserve_is_local(const struct super_block *sb)
 {
@@ -30,14 +31,12 @@ static bool vserve_is_local(const struct super_block *sb)
 }
 
 /**
- * vserve_fs_allows_hot - may the poller's thread run operations on a file system that can
- *	sleep?
+ * vserve_fs_allows_hot - whether the poller's thread may carry out what can sleep on a file system
  * @sb: the file system
- * @changes: the operation changes something, so a frozen file system has it wait for the
- *	thaw
+ * @changes: the operation changes something, and would wait for the thaw if @sb were frozen
  *
- * Return: false where one may wait for an unknown time: if it is not local, if a fanotify
- * listener is asked for permission, or if it is frozen.
+ * Return: false if an operation may wait for an unknown time, because the file system is not local,
+ * is frozen, or has a fanotify listener that is asked for permission.
  */
 bool vserve_fs_allows_hot(struct super_block *sb, bool changes)
 {
@@ -49,11 +48,12 @@ bool vserve_fs_allows_hot(struct super_block *sb, bool changes)
 EXPORT_SYMBOL_GPL(vserve_fs_allows_hot);
 
 /**
- * vserve_read_is_watched - may someone on the host watch reads of a file?
+ * vserve_read_is_watched - whether a task of the host may watch reads of a file
  * @file: the file
  *
- * Return: true if a reader has to allocate an event, which may sleep.  A module cannot tell whether
- * a fanotify listener has marked the mount, so the function does not see such a mark.
+ * Return: true if a thread that reads has to allocate an event, and may sleep for it.  A module
+ * cannot tell whether a fanotify listener has marked the mount, so the function does not see such a
+ * mark.
  */
 bool vserve_read_is_watched(const struct file *file)
 {
@@ -72,12 +72,12 @@ bool vserve_read_is_watched(const struct file *file)
 EXPORT_SYMBOL_GPL(vserve_read_is_watched);
 
 /**
- * vserve_fs_queues_direct - does direct I/O on a file system end by the disk's completion?
+ * vserve_fs_queues_direct - whether direct I/O on a file system ends by the disk's completion
  * @sb: the file system
  *
- * Return: false where the data may be copied: if the file system is in memory, or is btrfs.
- * btrfs copies what it writes for its checksums, and what it reads if that is compressed or
- * not aligned to its blocks, and waits for the disk then.
+ * Return: false if the data may be copied.  That is so for a file system in memory, and for btrfs.
+ * btrfs copies the data that it writes, for its checksums.  It copies the data that it reads if
+ * they are compressed or not aligned to its blocks, and waits for the disk then.
  */
 bool vserve_fs_queues_direct(const struct super_block *sb)
 {
@@ -93,15 +93,15 @@ bool vserve_fs_queues_direct(const struct super_block *sb)
 EXPORT_SYMBOL_GPL(vserve_fs_queues_direct);
 
 /**
- * vserve_to_poller - have the poller's thread do a request, after its round
- * @req: after vserve_req_start(), in a round of the poller
+ * vserve_to_poller - have the poller's thread carry out a request after its round
+ * @req: the request, after vserve_req_start(), in a round of the poller
  */
 void vserve_to_poller(struct vserve_req *req)
 {
 	struct vserve_vring *vring = req->vring;
 
 	lockdep_assert_held(&vring->vq.mutex);
-	/* It is no backend's, so nothing waits for it to come back. */
+	/* No backend has the request, so no retry is to wait for it. */
 	req->in_worker = true;
 	vring->nr_in_workers++;
 	req->hot = true;
@@ -112,10 +112,10 @@ void vserve_to_poller(struct vserve_req *req)
 }
 
 /**
- * vserve_req_hot - have the poller's thread do a request, after its round
- * @req: in no list; the vring's mutex is held, in submit() or flush()
+ * vserve_req_hot - have the poller's thread carry out a request after its round
+ * @req: the request, on no list; the vring's mutex is held, in submit() or flush()
  *
- * For work() that may sleep, and mostly does not.
+ * This is for a work() that may sleep, and mostly does not.
  */
 void vserve_req_hot(struct vserve_req *req)
 {
@@ -131,9 +131,9 @@ EXPORT_SYMBOL_GPL(vserve_req_hot);
 
 /**
  * vserve_pop_hot - take the first request of vserve_req_hot() off the list
- * @vring: there is one
+ * @vring: a vring that has one
  *
- * Returns the request.
+ * Return: the request.
  */
 struct vserve_req *vserve_pop_hot(struct vserve_vring *vring)
 {
@@ -148,7 +148,7 @@ struct vserve_req *vserve_pop_hot(struct vserve_vring *vring)
 }
 
 /**
- * vserve_punt_hot - a worker gets a hot request after all
+ * vserve_punt_hot - give a hot request to a worker after all
  * @request: from vserve_pop_hot()
  */
 void vserve_punt_hot(void *request)
@@ -162,7 +162,7 @@ void vserve_punt_hot(void *request)
 }
 
 /**
- * vserve_run_hot - do a hot request in this thread, which has the owner's mm in use
+ * vserve_run_hot - carry out a hot request in this thread, which uses the owner's mm
  * @request: from vserve_pop_hot(); no mutex is held
  *
  * After work() the vring may be gone, see vhost_poll_settle().

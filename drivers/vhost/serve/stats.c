@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counters of a vring.  They are written under the vring's mutex.  A reader takes neither that
- * mutex nor the device's, because the poller leaves a vring alone while its mutex is taken, a
- * worker may hold it in a page fault, and STOP may hold the device's mutex while a backend does not
- * answer.  Each counter only grows, but two of them may be of different moments.
+ * The counters of a vring, which the holder of the vring's mutex writes.
+ *
+ * A task that reads them takes neither that mutex nor the device's.  The poller leaves a vring
+ * alone while its mutex is taken, and a worker may hold the mutex in a page fault.  STOP may hold
+ * the device's mutex while a backend does not answer.  Each counter only grows, but two of them may
+ * be of different moments.
  */
 #include <linux/export.h>
 #include <linux/nospec.h>
@@ -12,11 +14,11 @@
 #include "serve.h"
 
 /**
- * vserve_vring_of - a vring by its index
- * @dev: its mutex may be held, or not
- * @index: from user space
+ * vserve_vring_of - find a vring by its index
+ * @dev: the device; the caller may hold its mutex
+ * @index: the index, from user space
  *
- * Returns NULL if there is none yet, because it was never set up.
+ * Return: the vring, or NULL if it was never set up.
  */
 struct vserve_vring *vserve_vring_of(struct vserve_dev *dev, u32 index)
 {
@@ -28,9 +30,9 @@ struct vserve_vring *vserve_vring_of(struct vserve_dev *dev, u32 index)
 EXPORT_SYMBOL_GPL(vserve_vring_of);
 
 /**
- * vserve_read_stats - what the ring itself counts
- * @vring: no lock is needed
- * @out: filled, but @size and @index
+ * vserve_read_stats - read the counters that all devices have
+ * @vring: the vring; the caller needs no lock
+ * @out: to be filled, except for @size and @index
  */
 void vserve_read_stats(struct vserve_vring *vring,
 		       struct vhost_serve_stats *out)
@@ -40,8 +42,8 @@ void vserve_read_stats(struct vserve_vring *vring,
 	unsigned int i;
 
 	/*
-	 * A reader that saw a used index before finds what is behind it counted;
-	 * pairs with the smp_wmb() of vserve_put_used().
+	 * If the caller has seen a used index before, it finds the requests up to there counted.
+	 * Pairs with the smp_wmb() in vserve_put_used().
 	 */
 	smp_rmb();
 	out->poller_cpu = READ_ONCE(vring->poller_cpu);
@@ -58,9 +60,11 @@ void vserve_read_stats(struct vserve_vring *vring,
 EXPORT_SYMBOL_GPL(vserve_read_stats);
 
 /**
- * vserve_get_stats - VHOST_SERVE_GET_STATS
+ * vserve_get_stats - carry out VHOST_SERVE_GET_STATS
  * @dev: the device
- * @argp: struct vhost_serve_stats
+ * @argp: the caller's struct vhost_serve_stats
+ *
+ * Return: 0, or an error.
  */
 long vserve_get_stats(struct vserve_dev *dev, void __user *argp)
 {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * This file takes a chain from the available ring, gives it a slot, and has the device parse it.
+ * Take a chain from the available ring, give it a slot, and have the device parse it.
  *
- * In the poller everything here runs with page faults disabled.  If it would have to
- * sleep, for a page, memory or a lock, the poller puts the chain back (nothing happened to it yet)
- * and leaves the vring to its worker, which takes the chain again from the start, and may sleep.
- * An error there is final.
+ * In the poller everything here runs with page faults disabled.  If a step would have to sleep, for
+ * a page, memory or a lock, the poller puts the chain back and leaves the vring to its worker.
+ * Nothing has happened to the chain yet.  The worker takes it again from the start, and may sleep.
+ * An error in the worker is final.
  */
 #include "ring.h"
 #include "serve.h"
 
-/* Gives a head back without an answer. */
+/* Give a head back without an answer. */
 static int vserve_give_back(struct vserve_vring *vring, u16 head)
 {
 	struct vring_used_elem elem = {
@@ -24,9 +24,8 @@ static int vserve_give_back(struct vserve_vring *vring, u16 head)
 }
 
 /*
- * The chain at last_avail_idx cannot be read.  If the device can tell the guest so,
- * the request has failed, and the ring goes on.  Else the ring is broken, as in
- * QEMU.
+ * Deal with the chain at last_avail_idx, which cannot be read.  If the device can tell the guest
+ * so, the request has failed, and the ring goes on.  Otherwise the ring is broken, as in QEMU.
  */
 static int vserve_skip_chain(struct vserve_vring *vring)
 {
@@ -36,12 +35,14 @@ static int vserve_skip_chain(struct vserve_vring *vring)
 	vserve_malformed(vring, VSERVE_BAD_CHAIN);
 	if (vq->avail_idx == vq->last_avail_idx)
 		return -EPIPE;
-	/* More than there can be: that was no index, and nothing to skip to. */
+	/*
+	 * The ring cannot have that many chains, so the index is wrong, and there is no next chain.
+	 */
 	if ((u16)(vq->avail_idx - vq->last_avail_idx) > vq->num)
 		return -EPIPE;
 	if (!vserve_get_head(vring, &head))
 		return -EPIPE;
-	/* Not a request, or one that has its answer coming. */
+	/* The head is no request, or is one that is still to be answered. */
 	if (head >= vq->num || vserve_slot(vring, head)->state != VSERVE_FREE) {
 		vq->last_avail_idx++;
 		return 0;
@@ -70,12 +71,13 @@ static void vserve_init_req(struct vserve_req *req)
 
 /**
  * vserve_take - take the next request from the ring
- * @vring: its mutex is held, notifications are off
+ * @vring: the vring; its mutex is held, and notifications are off
  * @may_sleep: page faults are allowed
- * @err: 0; -EAGAIN: this needs the worker; -EPIPE: the ring is broken
+ * @err: set to 0, or to the reason why there is no request: -ENOENT: the guest has published no
+ *	more, -EAGAIN: the worker has to take it, -EPIPE: the ring is broken
  *
- * Returns a request to submit, or NULL: then *@err is set, or the chain was dealt
- * with and there may be more.
+ * Return: a request to submit, or NULL.  After NULL with *err 0 the chain was dealt with, and there
+ * may be more.
  */
 struct vserve_req *vserve_take(struct vserve_vring *vring, bool may_sleep,
 			       int *err)
@@ -89,7 +91,7 @@ struct vserve_req *vserve_take(struct vserve_vring *vring, bool may_sleep,
 	*err = 0;
 	head = vserve_get_chain(vring, &chain);
 	if (head < 0) {
-		/* With faults disabled any error may be a fault. */
+		/* With page faults disabled any error may be a fault. */
 		*err = may_sleep ? vserve_skip_chain(vring) : -EAGAIN;
 		return NULL;
 	}
@@ -99,7 +101,7 @@ struct vserve_req *vserve_take(struct vserve_vring *vring, bool may_sleep,
 	}
 
 	req = vserve_slot(vring, head);
-	/* Offered again while in flight: there is one answer for both. */
+	/* The guest has offered the head again while it is in flight.  Both get one answer. */
 	if (req->state != VSERVE_FREE) {
 		vserve_malformed(vring, VSERVE_HEAD_TWICE);
 		return NULL;
@@ -115,10 +117,10 @@ struct vserve_req *vserve_take(struct vserve_vring *vring, bool may_sleep,
 		}
 		return NULL;
 	}
-	/* It was finished at once. */
+	/* take() has finished the request at once. */
 	if (req->state != VSERVE_FREE)
 		return NULL;
-	/* The same head may come again before this one is submitted. */
+	/* The guest may offer the same head again before this request is submitted. */
 	req->state = VSERVE_TAKEN;
 	return req;
 }
