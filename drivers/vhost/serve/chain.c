@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * This file reads a chain of descriptors that begins at a head, and puts its buffers into vq->iov.
+ * Read a chain of descriptors that begins at a head, and put its buffers into vq->iov.
  *
- * It does not use vhost_get_vq_desc(), because a guest can make that read without a useful bound:
- * a ring full of tables of 65,536 empty descriptors each is one chain to it.  Here a chain has
- * VSERVE_MAX_CHAIN descriptors at most, wherever they are, and a round counts those that it reads.
- * This file also follows @next in an indirect table, which need not be in order (virtio 1.2,
- * 2.7.5.3).
+ * This code does not use vhost_get_vq_desc(), because a guest can make that read without a useful
+ * bound: a ring full of tables of 65,536 empty descriptors each is one chain to it.  Here a chain
+ * has VSERVE_MAX_CHAIN descriptors at most, wherever they are, and a round counts those that it
+ * reads.  This code also follows @next in an indirect table, which need not be in order (virtio
+ * 1.2, 2.7.5.3).
  *
- * Guest addresses are looked up in vq->umem, which only changes under the
- * vring's mutex.
+ * Guest addresses are looked up in vq->umem, which only changes under the vring's mutex.
  */
 #include <linux/align.h>
 #include <linux/export.h>
@@ -21,14 +20,15 @@
 #include "serve.h"
 
 /*
- * struct vserve_reader - a chain being read
- * @data: the mapping of the last buffer; most are in one
+ * struct vserve_reader - a chain that is being read
+ * @data: the mapping of the last buffer; most buffers of a chain are in one mapping
  * @table: the mapping of the last descriptor of a table
- * @iovs: @len: buffers found, in elements of vq->iov, and their bytes
- * @out: @out_len: those of them that the device reads, once @writes
- * @nr: descriptors read
- * @writes: the chain has come to what the device writes
- * @seek: only find @last, the last byte to be written; see vserve_last_byte()
+ * @iovs: @len: the buffers that were found, in elements of vq->iov, and their bytes
+ * @out: @out_len: those of them that the device reads; set once @writes is
+ * @nr: how many descriptors were read
+ * @writes: the reader has come to the buffers that the device writes
+ * @seek: only find @last; see vserve_last_byte()
+ * @last: the last byte that the device may write
  */
 struct vserve_reader {
 	struct vhost_virtqueue *vq;
@@ -45,11 +45,11 @@ struct vserve_reader {
 };
 
 /*
- * struct vserve_table - where descriptors are
- * @at: in the owner's memory; NULL: a table that lies in several regions
- * @addr: of a table, as the guest has it
- * @num: how many there are
- * @indirect: a table, and not the ring
+ * struct vserve_table - the descriptors of a ring or of an indirect table
+ * @at: the place in the owner's memory; NULL: a table that lies in several regions
+ * @addr: the guest's address of a table
+ * @num: how many descriptors there are
+ * @indirect: it is a table, and not the ring
  */
 struct vserve_table {
 	const struct vring_desc __user *at;
@@ -58,7 +58,7 @@ struct vserve_table {
 	bool indirect;
 };
 
-/* A descriptor as it was read, in the CPU's byte order. */
+/* A descriptor, in the CPU's byte order. */
 struct vserve_desc {
 	u64 addr;
 	u32 len;
@@ -66,7 +66,10 @@ struct vserve_desc {
 	u16 next;
 };
 
-/* The guest wrote the second word as struct vring_desc has it: length, flags, next. */
+/*
+ * Convert a descriptor that was read as two words.  The second one has length, flags and next, in
+ * the order of struct vring_desc.
+ */
 static __always_inline void vserve_desc_to_cpu(struct vhost_virtqueue *vq,
 					       struct vserve_desc *desc, const u64 *raw)
 {
@@ -102,13 +105,13 @@ static void __user *vserve_user_addr(const struct vhost_iotlb_map *map, u64 addr
 	return (void __user *)(unsigned long)(map->addr + addr - map->start);
 }
 
-/* Of @len bytes at @addr, those in @map; in a form that cannot wrap. */
+/* How many of @len bytes at @addr lie in @map, computed so that nothing can wrap. */
 static size_t vserve_part_of(const struct vhost_iotlb_map *map, u64 addr, size_t len)
 {
 	return min_t(u64, len - 1, map->last - addr) + 1;
 }
 
-/* One part of a buffer, or all of it, in one region.  Returns its length, or an error. */
+/* Add a buffer, or the part of it that lies in one region.  Returns its length, or an error. */
 static ssize_t vserve_add_part(struct vserve_reader *rd, u64 addr, size_t len, int access)
 {
 	const struct vhost_iotlb_map *map = vserve_find(rd, &rd->data, addr);
@@ -139,7 +142,9 @@ static int vserve_add_buffer(struct vserve_reader *rd, u64 addr, size_t len, boo
 	return 0;
 }
 
-/* Of what may be written this is the last so far, wherever it is. */
+/*
+ * Remember the last byte of a buffer that the device may write, because it is the last one so far.
+ */
 static void vserve_seek_last(struct vserve_reader *rd, const struct vserve_desc *desc)
 {
 	const struct vhost_iotlb_map *map;
@@ -169,7 +174,7 @@ static int vserve_add_desc(struct vserve_reader *rd, const struct vserve_desc *d
 			vserve_seek_last(rd, desc);
 		return 0;
 	}
-	/* What the device reads comes first (virtio 1.2, 2.7.4.2). */
+	/* The buffers that the device reads come first (virtio 1.2, 2.7.4.2). */
 	if (!write && rd->writes)
 		return -EINVAL;
 	if (!desc->len)
@@ -179,7 +184,7 @@ static int vserve_add_desc(struct vserve_reader *rd, const struct vserve_desc *d
 	return vserve_add_buffer(rd, desc->addr, desc->len, write);
 }
 
-/* A descriptor of a table across two regions. */
+/* Read a descriptor of a table that lies across two regions. */
 static int vserve_read_split_desc(struct vserve_reader *rd, u64 addr, u64 *raw)
 {
 	size_t len = sizeof(struct vring_desc);
@@ -247,7 +252,7 @@ static noinline int vserve_read_table(struct vserve_reader *rd, const struct vse
 		.addr = desc->addr, .num = desc->len / sizeof(struct vring_desc), .indirect = true,
 	};
 
-	/* It is the end of its chain (virtio 1.2, 2.7.5.3.1). */
+	/* A table ends its chain (virtio 1.2, 2.7.5.3.1). */
 	if (!desc->len || desc->len % sizeof(struct vring_desc) ||
 	    desc->flags & VRING_DESC_F_NEXT)
 		return -EINVAL;
@@ -265,7 +270,7 @@ static int vserve_read_chain(struct vserve_reader *rd, u32 head)
 	return vserve_read_descs(rd, &ring, head);
 }
 
-/* Reads any chain.  Returns 0, or an error. */
+/* Read any chain.  Returns 0, or an error. */
 static noinline int vserve_read_slowly(struct vserve_vring *vring, u32 head,
 				       struct vserve_chain *chain)
 {
@@ -289,9 +294,10 @@ static noinline int vserve_read_slowly(struct vserve_vring *vring, u32 head,
 }
 
 /*
- * struct vserve_region - a region of the guest's memory that is there for both directions
- * @last: @room: its last address, and how many addresses come before it there
- * @shift: added to an address, gives the one in the owner's memory
+ * struct vserve_region - a region of the guest's memory that may be read and written
+ * @last: its last address
+ * @room: how many of its addresses come before @last
+ * @shift: the number that turns an address of the guest into one in the owner's memory
  */
 struct vserve_region {
 	u64 last;
@@ -300,12 +306,12 @@ struct vserve_region {
 };
 
 /*
- * Whether @len bytes at @addr lie in the region.  The subtraction makes a length of 0 the largest
- * one, so it does not.
+ * Whether @len bytes at @addr lie in the region.  If @len is 0 they do not, because the subtraction
+ * makes it the largest number.
  */
 static __always_inline bool vserve_region_has(const struct vserve_region *region, u64 addr, u32 len)
 {
-	/* An address beyond either end leaves more than there is room for. */
+	/* For an address beyond either end, rest is larger than room. */
 	u64 rest = region->last - addr;
 
 	return rest <= region->room && (u64)len - 1 <= rest;
@@ -317,8 +323,8 @@ static __always_inline void __user *vserve_region_at(const struct vserve_region 
 }
 
 /*
- * Where the table of @desc, which is the first one of its chain, lies in the owner's memory.
- * Returns NULL for one that vserve_read_slowly() has to look at.
+ * Find the table of @desc in the owner's memory.  The descriptor is the first one of its chain.
+ * Returns NULL if vserve_read_slowly() has to look at the table.
  */
 static const u64 __user *vserve_simple_table(const struct vserve_region *region,
 					     const struct vserve_desc *desc)
@@ -332,7 +338,7 @@ static const u64 __user *vserve_simple_table(const struct vserve_region *region,
 	return at;
 }
 
-/* Begins to read descriptors from the owner's memory.  Returns false if it cannot. */
+/* Begin to read descriptors from the owner's memory.  Returns false if that fails. */
 static __always_inline bool vserve_descs_begin(const u64 __user **words, u32 num)
 {
 	if (should_fail_usercopy())
@@ -344,7 +350,7 @@ static __always_inline bool vserve_descs_begin(const u64 __user **words, u32 num
 	return true;
 }
 
-/* The chain has ended: its elements end at @end, and have @len bytes. */
+/* Fill @chain at its end.  Its elements end at @end, and have @len bytes. */
 static __always_inline void vserve_fill_chain(struct vserve_vring *vring, const struct iovec *end,
 					      size_t len, bool writes, struct vserve_chain *chain)
 {
@@ -361,17 +367,17 @@ static __always_inline void vserve_fill_chain(struct vserve_vring *vring, const 
 }
 
 /*
- * Reads a chain whose buffers lie in @map, one piece each, and whose descriptors are all in the
- * ring, or all in one table there.  If the guest's memory is one region, nearly all chains are like
- * that.  The poller reads each word once, and those of a table in one user access.
+ * Read a chain whose buffers lie in @map, one piece each, and whose descriptors are all in the
+ * ring, or all in one table in @map.  If the guest's memory is one region, nearly all chains are
+ * like that.  The poller reads each word once, and those of a table in one user access.
  *
- * The access masks, or checks, the table's address only.  The check of each index keeps what is
- * read in the table.  An index has 16 bits, so a CPU that speculates past the check stays within
- * 1 MiB of user space.
+ * The access masks, or checks, only the address of the ring or table.  The check of each index
+ * keeps the reads in the ring or table.  An index has 16 bits, so a CPU that speculates past the
+ * check stays within 1 MiB of user space.
  *
- * Returns 0, or -EAGAIN: the chain is another one, or it is wrong, or memory is missing.  The
- * caller then forgets what was read here, and reads the chain from its start.  The round counts
- * these descriptors all the same, because they took as long to read.
+ * Returns 0, or -EAGAIN if the chain is another one, or is wrong, or if memory is missing.  After
+ * -EAGAIN the caller forgets what was read here, and reads the chain from its start.  The round
+ * counts these descriptors all the same, because they took as long to read.
  */
 static __always_inline int vserve_read_simply(struct vserve_vring *vring,
 					      const struct vhost_iotlb_map *map, u32 i,
@@ -394,7 +400,10 @@ again:
 	if (!vserve_descs_begin(&words, num))
 		return -EAGAIN;
 	do {
-		/* The compiler makes two branches of two tests, and more than that of one. */
+		/*
+		 * Keep the two tests apart, because the compiler makes more than two branches of
+		 * one.
+		 */
 		if (unlikely(i >= num))
 			goto other;
 		if (unlikely(iov == end))
@@ -443,8 +452,8 @@ other:
 }
 
 /*
- * The region of the last chain's last buffer.  NULL if no simple chain can lie there, or if the
- * ring is not aligned to words.
+ * Get the region of the last chain's last buffer.  Returns NULL if no simple chain can lie there,
+ * or if the ring is not aligned to words.
  */
 static __always_inline const struct vhost_iotlb_map *vserve_simple_map(struct vserve_vring *vring)
 {
@@ -458,11 +467,11 @@ static __always_inline const struct vhost_iotlb_map *vserve_simple_map(struct vs
 
 /**
  * vserve_get_chain - read the next chain of the ring into vq->iov
- * @vring: its mutex is held
- * @chain: filled
+ * @vring: the vring; its mutex is held
+ * @chain: to be filled
  *
- * Returns the head, and the ring is one further; or vq->num if there is none;
- * or an error, with the ring where it was.
+ * Return: the head, and then the ring is one further; vq->num if there is no chain; or an error,
+ * and then the ring is where it was.
  */
 int vserve_get_chain(struct vserve_vring *vring, struct vserve_chain *chain)
 {
@@ -473,7 +482,7 @@ int vserve_get_chain(struct vserve_vring *vring, struct vserve_chain *chain)
 
 	if (vserve_avail_empty(vring))
 		return vq->num;
-	/* That is also what it says of an index that it cannot read, or use. */
+	/* vserve_avail_empty() also returns false if it cannot read the index, or cannot use it. */
 	ahead = vq->avail_idx - vq->last_avail_idx;
 	if (!ahead || ahead > vq->num || !vserve_get_head(vring, &head))
 		return -EFAULT;
@@ -487,14 +496,14 @@ int vserve_get_chain(struct vserve_vring *vring, struct vserve_chain *chain)
 }
 
 /**
- * vserve_last_byte - the last byte that the device may write of a chain
- * @vring: its mutex is held, page faults are allowed
- * @head: of the chain
+ * vserve_last_byte - find the last byte of a chain that the device may write
+ * @vring: the vring; its mutex is held, and page faults are allowed
+ * @head: the head of the chain
  *
- * For chains that cannot be read: their data may lie where there is no memory,
- * and the place of the answer where there is.
+ * This is for chains that cannot be read.  Their data may lie where there is no memory, and the
+ * place of the answer where there is.
  *
- * Returns NULL if that cannot be told, as it cannot where a chain has no end.
+ * Return: the byte, or NULL if it cannot be found, because the chain has no end for example.
  */
 void __user *vserve_last_byte(struct vserve_vring *vring, unsigned int head)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The words of a ring that the guest and we share: the indices, and what is at an index.
+ * The words of a ring that guest and host share: the indices, and what is at an index.
  *
  * vhost has functions for these.  Each of them first asks whether the device has an IOTLB, which
- * ours never has.  The reads go through __get_user(), a call with a speculation barrier, and
- * vq_err() signals the VMM for each failure.  The poller looks at each ring in each of its rounds,
- * so here the words are read and written in place.  vhost has checked that the rings lie in user
- * space, when the owner set their addresses.
+ * ours never has.  They read through __get_user(), a call with a speculation barrier, and vq_err()
+ * signals the VMM for each failure.  The poller looks at each ring in each of its rounds, so this
+ * header reads and writes the words in place.  vhost checked that the rings lie in user space when
+ * the owner set their addresses.
  *
  * The owner or the guest may take the memory away at any time, so each access may fail.
  */
@@ -17,7 +17,7 @@
 #include <linux/uaccess.h>
 #include <linux/vhost_serve.h>
 
-/* Returns false if the word cannot be read. */
+/* Read a word of the ring.  Returns false if it cannot be read. */
 static inline bool vserve_get_u16(__virtio16 *to, const __virtio16 __user *from)
 {
 	if (can_do_masked_user_access())
@@ -32,7 +32,7 @@ fault:
 	return false;
 }
 
-/* Returns false if the word cannot be written. */
+/* Write a word of the ring.  Returns false if it cannot be written. */
 static inline bool vserve_put_u16(__virtio16 __user *to, __virtio16 word)
 {
 	if (can_do_masked_user_access())
@@ -48,10 +48,11 @@ fault:
 }
 
 /**
- * vserve_avail_empty - has the guest published no chain that was not taken yet?
- * @vring: its mutex is held
+ * vserve_avail_empty - whether the guest has published no chain that was not taken yet
+ * @vring: the vring; its mutex is held
  *
- * An index that cannot be read, or that jumped, counts as a chain: vserve_get_chain() finds out.
+ * An index that cannot be read, or that has jumped, counts as a chain.  vserve_get_chain() finds
+ * out.
  */
 static inline bool vserve_avail_empty(struct vserve_vring *vring)
 {
@@ -69,12 +70,17 @@ static inline bool vserve_avail_empty(struct vserve_vring *vring)
 	if (idx == vq->avail_idx)
 		return true;
 	vq->avail_idx = idx;
-	/* The index before what it points at; pairs with the guest's barrier between the two. */
+	/*
+	 * Read the index before the words that it points at.  Pairs with the guest's barrier
+	 * between its writes of the two.
+	 */
 	smp_rmb();
 	return false;
 }
 
-/* Like vserve_avail_empty(), but without the mutex: it changes nothing, and true is only a hint. */
+/*
+ * Like vserve_avail_empty(), but without the mutex.  This changes nothing, and true is only a hint.
+ */
 static inline bool vserve_avail_unchanged(struct vhost_virtqueue *vq)
 {
 	u16 last = READ_ONCE(vq->last_avail_idx);
@@ -84,7 +90,7 @@ static inline bool vserve_avail_unchanged(struct vhost_virtqueue *vq)
 	       raw == cpu_to_vhost16(vq, last);
 }
 
-/* The head of the chain at last_avail_idx; false if it cannot be read. */
+/* Read the head of the chain at last_avail_idx.  Returns false if it cannot be read. */
 static inline bool vserve_get_head(struct vserve_vring *vring, u16 *head)
 {
 	struct vhost_virtqueue *vq = &vring->vq;
@@ -99,9 +105,9 @@ static inline bool vserve_get_head(struct vserve_vring *vring, u16 *head)
 
 /**
  * vserve_put_elems - write elements to the used ring, which the guest does not see yet
- * @vring: its mutex is held
- * @elems: what to write
- * @nr: how many, up to the end of the ring at most
+ * @vring: the vring; its mutex is held
+ * @elems: the elements
+ * @nr: how many there are, up to the end of the ring at most
  *
  * Return: false if one of them cannot be written.
  */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * vhost_serve: serves the rings of vhost_blk and vhost_fs.  linux/vhost_serve.h has the rules, and
- * the interface to these devices.
+ * vhost_serve: it serves the rings of vhost_blk and vhost_fs.  linux/vhost_serve.h has the rules,
+ * and the interface to these devices.
  *
- * The data path, in the order of the files: round.c -> take.c -> chain.c -> the
- * device -> complete.c -> used.c.  calls.c says when to interrupt the guest, vring.c
- * is the life of a vring, dev.c the character device.
+ * The data path, in the order of the files: round.c -> take.c -> chain.c -> the device ->
+ * complete.c -> used.c.  calls.c decides when to interrupt the guest.  vring.c has the life of a
+ * vring, and dev.c the character device.
  */
 #ifndef _VHOST_SERVE_H
 #define _VHOST_SERVE_H
@@ -14,19 +14,28 @@
 #include <linux/vhost_serve.h>
 
 #define VSERVE_ROUND_BYTES	((unsigned int)SZ_4M)
-/* The poller's limit for all rings of a device that copies, because other guests wait meanwhile. */
+/*
+ * How many bytes the poller may copy in a round for all rings of a device, because other guests
+ * wait meanwhile.
+ */
 #define VSERVE_COPY_BYTES	((unsigned int)SZ_1M)
-/* But each ring of it may copy as much as this. */
+/* Each ring of the device may copy this much all the same. */
 #define VSERVE_COPY_MIN		((unsigned int)SZ_128K)
-/* Empty descriptors are no bytes, and take as long to read as others. */
+/*
+ * How many descriptors a round may read.  Empty ones have no bytes, and take as long to read as
+ * others.
+ */
 #define VSERVE_ROUND_DESCS	(4 * VSERVE_MAX_CHAIN)
-/* How long a full backend is asked again before a worker queues for it. */
+/* How long the poller asks a full backend again before it leaves the request to a worker. */
 #define VSERVE_PENDING_IDLE_NS	(10 * NSEC_PER_MSEC)
 #define VSERVE_PENDING_NS	NSEC_PER_SEC
-/* How often, while the poller has nothing else to do. */
+/* How often the poller asks while it has nothing else to do. */
 #define VSERVE_RETRY_NS		NSEC_PER_MSEC
 
-/* Bytes and descriptors go by weight as requests do, or they would level it. */
+/*
+ * A vring's share of the bytes or descriptors of a round.  They go by weight, as requests do, or
+ * they would make vrings of different weight equal.
+ */
 static inline unsigned long vserve_share_of(const struct vserve_vring *vring,
 					    unsigned long whole)
 {
@@ -35,14 +44,17 @@ static inline unsigned long vserve_share_of(const struct vserve_vring *vring,
 	return weight == VSERVE_WEIGHT ? whole : max(whole * weight / VSERVE_WEIGHT, 1UL);
 }
 
-/* struct vserve_req: @again, which thread is to call work() once more. */
+/* The values of vserve_req.again: which thread is to call work() once more. */
 enum vserve_again {
 	VSERVE_AGAIN_NOT,
 	VSERVE_AGAIN_WORKER,
 	VSERVE_AGAIN_HOT,
 };
 
-/* The backend's tags, or its room, come back with what it has in flight. */
+/*
+ * Whether the backend has requests of this vring in flight.  The backend's tags, or its room, come
+ * back with these.
+ */
 static inline bool vserve_backend_busy(const struct vserve_vring *vring)
 {
 	return vring->nr_inflight > vring->nr_in_workers;
@@ -68,7 +80,10 @@ bool vserve_vring_await(struct vserve_vring *vring);
 void vserve_vring_finish_stop(struct vserve_vring *vring);
 void vserve_vring_drop_poller(struct vserve_vring *vring);
 
-/* The next table of memory may lie where that of vring->map did. */
+/*
+ * Forget the region of the last buffer.  The next table of memory may lie where the one of
+ * vring->map did.
+ */
 static inline void vserve_vring_forget_map(struct vserve_vring *vring)
 {
 	mutex_lock(&vring->vq.mutex);
@@ -95,7 +110,7 @@ void vserve_req_work(struct work_struct *work);
 int vserve_complete(struct vserve_vring *vring, unsigned int budget,
 		    bool may_sleep);
 
-/* Is there anything for vserve_complete()? */
+/* Whether there is anything for vserve_complete() to do. */
 static inline bool vserve_has_done(const struct vserve_vring *vring)
 {
 	return vring->backlog || !llist_empty(&vring->reaped) ||
