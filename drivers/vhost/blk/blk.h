@@ -4,9 +4,9 @@
  * linux/vhost_serve.h has the rules for that.  This module parses a disk's requests, and passes
  * them to the disk or image file (the backend).
  *
- * The data path, in the order of the files: take.c (parse.c, memory.c) ->
- * merge.c -> engine_*.c -> complete.c.  backend.c opens the backend, pins.c keeps guest memory
- * pinned; main.c is the character device.
+ * The data path, in the order of the files: take.c (with parse.c and memory.c) -> merge.c ->
+ * engine_*.c -> complete.c.  backend.c opens the backend, pins.c keeps guest memory pinned, and
+ * main.c is the character device.
  */
 #ifndef _VHOST_BLK_H
 #define _VHOST_BLK_H
@@ -29,39 +29,43 @@
 #define VBLK_MAX_SEG_BYTES	(64 * 1024)
 #define VBLK_MAX_BYTES		(VBLK_MAX_SEGS * VBLK_MAX_SEG_BYTES)
 /*
- * A driver that has not accepted SIZE_MAX and SEG_MAX may send more: firmware
- * reads a whole initrd at once.  While one of these is in flight nothing else
- * is taken from its vring.
+ * How many bytes a request may have if its driver has not accepted SIZE_MAX and SEG_MAX: firmware
+ * reads a whole initrd at once.  While a request of more than VBLK_MAX_BYTES is in flight, its
+ * vring takes nothing else.
  */
 #define VBLK_LARGE_BYTES	(128 * 1024 * 1024)
 #define VBLK_MAX_MERGE		32
 /*
- * Discards and write-zeroes of a vring that workers have.  Each may take its time,
- * and all have to end before the vring can be stopped.  With so many, nothing is
- * taken, reads and writes neither.
+ * How many discards and write-zeroes of a vring may be with workers.  Each may take its time, and
+ * all have to end before the vring can be stopped.  At this number the vring takes nothing more,
+ * reads and writes neither.
  */
 #define VBLK_MAX_RANGING	64
 /*
- * Pages that requests of a vring hold, as often as they hold them: with more than
- * this, nothing is taken.  So many, by VHOST_SERVE_MAX_VRINGS, are a thousandth of what
- * the counter of one page can bear, if a guest offers one page again and again to one
- * device.  A pin is 1,024 references there, so it counts more, and twenty devices are
- * as many as it can bear.
+ * How often the requests of a vring may hold pages.  At this number the vring takes nothing more.
+ *
+ * A guest can offer one page again and again.  All VHOST_SERVE_MAX_VRINGS vrings of a device
+ * together then take less than a thousandth of the references that a page can have.  A pin takes
+ * 1,024 references, so it counts as VBLK_PIN_HOLDS, and some twenty devices could take all of them.
  */
 #define VBLK_MAX_HELD		16384
 #define VBLK_PIN_HOLDS		32
 /*
- * Elements of vectors (struct vblk_req.big_bvec) that the slots of a vring keep from request to
- * request: 1 MiB in all, and no more than as much again.  A slot that has had a request of
- * VBLK_MAX_BYTES would keep 64 KiB, one of VBLK_LARGE_BYTES 512 KiB, and the guest chooses the
- * slots.  Beyond the limit a request takes its vector along if that is larger than the slot's
- * share, so that small requests need not allocate each time.
+ * How many elements of vectors (struct vblk_req.big_bvec) the slots of a vring keep from request to
+ * request: 1 MiB in all, and no more than as much again.
+ *
+ * A slot keeps the vector of its largest request: 64 KiB after one of VBLK_MAX_BYTES, 512 KiB after
+ * one of VBLK_LARGE_BYTES, and the guest chooses the slots.  Beyond the limit a request frees its
+ * vector at its end if that is larger than the slot's share.  So small requests need not allocate
+ * each time.
  */
 #define VBLK_MAX_KEPT		65536
-/* Bounce buffers of a vring: with more than this, nothing is taken. */
+/* How many bytes of bounce buffers a vring may have.  With more than this it takes nothing. */
 #define VBLK_BOUNCE_BYTES	(16 * 1024 * 1024)
 #define VBLK_PAGE_BATCH		64
-/* Requests that the poller's thread submits although the block layer has to split them. */
+/*
+ * The poller's thread submits requests up to this size even if the block layer has to split them.
+ */
 #define VBLK_HOT_BYTES		(1024 * 1024)
 struct vblk_backend;
 struct vblk_req;
@@ -69,21 +73,20 @@ struct vblk_vring;
 struct vblk_dev;
 
 /*
- * struct vblk_engine - one way of giving requests to a backend
- * @submit: gives a read or write, with what was merged into it, to the
- *	backend without sleeping.  -EAGAIN: not now, ask again; -EBUSY: only
- *	@submit_wait can do it; other errors: it failed.
- * @submit_wait: the same for a single request, may sleep; the request ends
- *	by vblk_req_end()
- * @is_hot: optional: @submit said -EBUSY, but @submit_wait will mostly not sleep, so the
- *	poller's thread may call it (req->base.hot)
- * @resume: where the engine calls vserve_req_resume(), with req->resumes set: ends the
- *	request; may sleep
- * @submit_flush: optional: begins a flush without sleeping, which ends by
- *	vblk_req_end() or vserve_req_again().  Returns false if only @flush will do
- * @flush: from a worker: what the backend answered is on its medium after
- * @discard: from a worker, one range
- * @write_zeroes: likewise
+ * struct vblk_engine - a way to pass requests to a backend
+ * @submit: passes a read or write, with all that was merged into it, to the backend without
+ *	sleeping.  Returns -EAGAIN if the caller is to try again later, -EBUSY if only @submit_wait
+ *	can pass it on, or another error if the request failed
+ * @submit_wait: does so for a single request, and may sleep; vblk_req_end() ends the request
+ * @is_hot: optional; called after @submit has returned -EBUSY.  Whether @submit_wait will mostly
+ *	not sleep, so that the poller's thread may call it (req->base.hot)
+ * @resume: ends a request, after the engine has set req->resumes and called vserve_req_resume();
+ *	may sleep
+ * @submit_flush: optional; begins a flush without sleeping.  vblk_req_end() or vserve_req_again()
+ *	ends it.  Returns false if only @flush will do
+ * @flush: flushes, in a worker: all that the backend has answered is then on its medium
+ * @discard: discards one range, in a worker
+ * @write_zeroes: writes zeroes to one range, in a worker
  */
 struct vblk_engine {
 	int (*submit)(struct vblk_req *req);
@@ -101,7 +104,7 @@ extern const struct vblk_engine vblk_engine_mq;
 extern const struct vblk_engine vblk_engine_bio;
 extern const struct vblk_engine vblk_engine_file;
 
-/* engine_bio.c, for requests of the mq engine, too */
+/* engine_bio.c; the mq engine uses these, too */
 void vblk_bio_submit_wait(struct vblk_req *req);
 bool vblk_bio_is_hot(const struct vblk_req *req);
 bool vblk_bio_submit_flush(struct vblk_req *req);
@@ -110,15 +113,15 @@ int vblk_bio_discard(struct vblk_req *req, const struct vblk_range *range);
 int vblk_bio_write_zeroes(struct vblk_req *req, const struct vblk_range *range);
 
 /*
- * struct vblk_backend - what a device serves
- * @bdev: NULL for a regular file
- * @nowait: the backend can be submitted to without sleeping
- * @polled: it has poll queues and they are to be used
+ * struct vblk_backend - the disk or file that a device serves
+ * @bdev: the disk; NULL for a regular file
+ * @nowait: a thread can submit to it without sleeping
+ * @polled: it has poll queues, and they are to be used
  * @read_queues: it has queues for reads alone
- * @any_sector: requests may be of any sectors: the page cache serves those that are not of
- *	whole blocks of @direct_block
- * @direct_block: with O_DIRECT, what direct I/O is a multiple of, in the file
- * @direct_mem_mask: likewise in memory, less one
+ * @any_sector: requests may have any sectors, because the page cache serves those that do not
+ *	consist of whole blocks of @direct_block
+ * @direct_block: with O_DIRECT, positions and lengths of direct I/O are multiples of this
+ * @direct_mem_mask: with O_DIRECT, addresses in memory are multiples of this plus one
  */
 struct vblk_backend {
 	struct kref ref;
@@ -138,21 +141,22 @@ struct vblk_backend {
 };
 
 /*
- * An entry of a pin table is a page with one of these, or with none of them: it
- * was unmapped, and waits for the worker.  See pins.c.
+ * An entry of a pin table is a page with one of these bits, or with neither.  The page of an entry
+ * with neither was unmapped, and waits for the worker.  See pins.c.
  */
 #define VBLK_PIN_TRUSTED	BIT(0)
 #define VBLK_PIN_OLD		BIT(1)
-/* Entries that the worker looks at together. */
+/* The worker looks at this many entries together. */
 #define VBLK_PIN_CHUNK		512
 
 /*
  * struct vblk_pin_region - the pages of one region of the memory table
- * @start: its address in the owner
+ * @start: its address in the owner's memory
  * @entries: one for each page; 0: not pinned
- * @hit: a bit for each chunk: an entry of it lost its trust
- * @old: likewise: the worker waits to unpin an entry; its own
- * @wanted: likewise: a request missed an entry
+ * @hit: a bit for each chunk of entries: one of them has lost its trust
+ * @old: a bit for each chunk: the worker waits to unpin one of them; only the worker uses these
+ *	bits
+ * @wanted: a bit for each chunk: a request has missed one of them
  * @followed: @notifier is registered
  */
 struct vblk_pin_region {
@@ -169,19 +173,20 @@ struct vblk_pin_region {
 
 /*
  * struct vblk_pins - a pin table
- * @dev: whose requests use it; outlives it
- * @accounted: pages that count as locked, pinned at the moment or not
- * @batch: pages on their way to or from the table
- * @cutoff: requests that were taken no later may use entries with VBLK_PIN_OLD
- * @waiting: for these requests
- * @link: in vblk_dev.replaced, of a table that was replaced
+ * @dev: the device whose requests use the table; it outlives the table
+ * @mm: the owner's memory
+ * @accounted: how many pages count as locked, whether they are pinned at the moment or not
+ * @batch: pages on their way into the table or out of it
+ * @cutoff: only requests that were taken up to this time may use entries with VBLK_PIN_OLD
+ * @waiting: the worker waits for these requests
+ * @link: on vblk_dev.replaced, if the table was replaced
  */
 struct vblk_pins {
 	struct vblk_dev *dev;
 	struct mm_struct *mm;
 	unsigned long accounted;
 	struct mutex lock;	/* batch, cutoff, waiting, entries that are not trusted */
-	spinlock_t seq_lock;	/* the storing of entries */
+	spinlock_t seq_lock;	/* storing entries */
 	struct delayed_work work;
 	struct page *batch[VBLK_PIN_CHUNK];
 	u64 cutoff;
@@ -191,31 +196,32 @@ struct vblk_pins {
 	struct vblk_pin_region regions[];
 };
 
-/* How the pages of a request are held. */
+/* How a request holds its pages. */
 enum vblk_hold {
 	VBLK_HOLD_NONE,
-	VBLK_HOLD_GET,		/* page references: shared memory only */
+	VBLK_HOLD_GET,		/* references to the pages: for shared memory only */
 	VBLK_HOLD_PIN,		/* FOLL_PIN */
-	VBLK_HOLD_TABLE,	/* the pin table has them */
+	VBLK_HOLD_TABLE,	/* the pin table holds them */
 };
 
 /*
  * struct vblk_req - one request
  *
- * @tail: of a leader: the last one; base.next is the next one of the same command
+ * @pins: the pin table that has its pages, while base.hold says so; under the vring's mutex
+ * @tail: of a leader: the last request of the command; base.next is the next one of the same
+ *	command
  * @in_bytes: room for data that the device writes
- * @pins: the table that has its pages, while base.hold says so; under the vring's mutex
- * @held: what it adds to vring->held
- * @bounced: what it adds to vring->bounced
+ * @cmd_bytes: @cmd_segs: @cmd_reqs: of a leader: the size of the whole command
+ * @hctx: of the last request of a polled command: the context that is asked for its completion
  * @ranging: it is counted in vring->nr_ranging
- * @cmd_bytes: @cmd_segs: of a leader: the whole command
- * @bvec: @nr_bvec: what the backend sees
- * @big_bvec: @max_bvec: room for more than the slot's own; see VBLK_MAX_KEPT
- * @guest: @nr_guest: the guest's pages where @bvec is a bounce buffer
- * @hctx: of the last one of a polled command, to ask for its completion
- * @iocb_users: submitter and completion still look at @iocb
- * @iocb_res: what its completion said
  * @resumes: work() is to call the engine's resume()
+ * @held: how much it adds to vring->held
+ * @bounced: how much it adds to vring->bounced
+ * @bvec: @nr_bvec: the vector that the backend sees
+ * @guest: @nr_guest: the guest's pages, if @bvec is a bounce buffer
+ * @big_bvec: @max_bvec: room for vectors that do not fit into @inline_bvec; see VBLK_MAX_KEPT
+ * @iocb_users: the submitter and the completion, each until it is done with @iocb
+ * @iocb_res: the result, from the completion of @iocb
  */
 struct vblk_req {
 	struct vserve_req base;
@@ -270,19 +276,19 @@ struct vblk_counters {
 };
 
 /*
- * struct vblk_vring - a virtqueue of a disk, written by the holder of the vring's mutex
+ * struct vblk_vring - a virtqueue of a disk; the holder of the vring's mutex writes it
  *
- * @pin: references to pages of guest memory do not do, see memory.c
+ * @pin: requests need pins, because references do not do for all pages of this guest; see memory.c
+ * @hctx_used: the context of the last request
  * @backend: the device's, or NULL; set at the start, before the first round
- * @limits: what requests may do, by @backend; likewise, and renewed in part for each request
- * @leader: command being put together in this round
+ * @limits: the limits of requests, set with @backend, and renewed in part for each request
+ * @leader: the leader of the command that this round is putting together
  * @large: the one request of more than VBLK_MAX_BYTES that is in flight, or NULL
- * @nr_ranging: discards and write-zeroes that were taken
+ * @nr_ranging: how many discards and write-zeroes were taken
  * @held: see VBLK_MAX_HELD
  * @bounced: bytes of bounce buffers
  * @kept: see VBLK_MAX_KEPT
- * @hctx_used: the context of the last request
- * @chosen: where requests of a type go in the round that began at @round
+ * @chosen: the context for requests of a type in the round that began at @round
  */
 struct vblk_vring {
 	struct vserve_vring base;
@@ -308,11 +314,13 @@ struct vblk_vring {
 
 /*
  * struct vblk_dev - an open /dev/vhost-blk
- * @backend: NULL: there is none.  It changes only while no vring runs or stops
- * @pins: for new requests, or NULL; read under a vring's mutex, changed by vblk_set_pins()
- * @replaced: pin tables that requests may still use, under @replaced_lock
- * @replaced_work: frees them as these requests end; runs only while there are any
- * @engine_id: of @backend, for readers of counters without the mutex
+ * @backend: NULL: there is none; it changes only while no vring runs or stops
+ * @pins: the pin table for new requests, or NULL; requests read it under a vring's mutex, and
+ *	vblk_set_pins() changes it
+ * @replaced: pin tables that requests may still use; under @replaced_lock
+ * @replaced_work: frees these tables as the requests end; runs only while there are any
+ * @engine_id: the engine of @backend, for tasks that read counters without the mutex
+ * @writeback: the write cache is on (VHOST_BLK_SET_CACHE)
  */
 struct vblk_dev {
 	struct vserve_dev base;
@@ -350,23 +358,24 @@ static inline struct vblk_vring *vblk_vring_of(const struct vblk_req *req)
 	return to_vblk_vring(req->base.vring);
 }
 
-/* The vring's backend; no request is in flight while it changes. */
+/* The vring's backend.  It changes only while no request is in flight. */
 static inline struct vblk_backend *vblk_backend_of(const struct vblk_req *req)
 {
 	return vblk_vring_of(req)->backend;
 }
 
-/* The next one of the same command, or NULL. */
+/* The next request of the same command, or NULL. */
 static inline struct vblk_req *vblk_next(const struct vblk_req *req)
 {
 	return req->base.next ? to_vblk_req(req->base.next) : NULL;
 }
 
 /*
- * Does a policy (io.max, io.latency, io.cost) look at bios of this queue?  Which
- * one, and what it wants from which cgroup, modules cannot see; but the policies
- * come to a queue when the first cgroup gets a limit there, so most have none.
- * (With bfq all have: it counts as one.)
+ * Whether a policy (io.max, io.latency, io.cost) may hold back bios of this queue.
+ *
+ * A module cannot see which policy a queue has, and for which cgroup.  But a queue gets its
+ * policies when the first cgroup sets a limit there, so most queues have none.  (With bfq all
+ * queues have one: bfq counts as a policy.)
  */
 static inline bool vblk_has_limits(const struct vserve_dev *dev,
 				   const struct request_queue *q)
@@ -418,7 +427,7 @@ void vblk_set_pins(struct vblk_dev *dev, struct vblk_pins *pins);
 void vblk_pins_settle(struct vblk_dev *dev);
 void vblk_pins_want(struct vblk_pin_region *region, unsigned long at);
 
-/* The page of an entry, or NULL: it has to be looked up. */
+/* The page of an entry, or NULL if the page has to be looked up. */
 static inline struct page *vblk_pin_page(const struct vblk_pin_region *region,
 					 unsigned long at)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Reading a virtio-blk request from descriptors that a guest wrote.  Nothing here
+ * Reading a virtio-blk request from descriptors that a guest wrote.  None of these functions
  * touches guest memory: the caller has copied the header and the ranges once, and the functions
  * look only at the copies.
  */
@@ -20,10 +20,10 @@ struct vblk_span {
 };
 
 /*
- * struct vblk_chain - a chain taken apart
- * @out: what the guest gives, header first
- * @in: what the guest takes, without the status byte
- * @status: where the status goes: the last byte of the writable part
+ * struct vblk_chain - the parts of a chain
+ * @out: the bytes that the guest gives, the header first
+ * @in: the bytes that the guest takes, without the status
+ * @status: the place of the status, which is the last byte that the guest takes
  */
 struct vblk_chain {
 	struct vblk_span out;
