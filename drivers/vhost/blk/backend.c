@@ -3,8 +3,8 @@
  * The backend: the disk or image file that a device serves.  This file takes it from the owner's
  * descriptor, chooses its engine, and reads its limits.
  *
- * A backend is immutable once made.  The device holds it until all vrings are stopped.
- * A worker that submits a request holds it, too, because the request may end first.
+ * A backend does not change once it is made.  The device holds it until all vrings are stopped.  A
+ * worker that submits a request holds it, too, because the request may end first.
  */
 #include <linux/blk-integrity.h>
 #include <linux/blkdev.h>
@@ -22,16 +22,18 @@
 			 VHOST_BLK_BACKEND_NO_POLL_QUEUES |	\
 			 VHOST_BLK_BACKEND_PINNED)
 
-/* Zeroing without hardware help writes pages; keep one request short. */
+/* Without help by the hardware, to write zeroes means to write pages, so keep one request short. */
 #define ZERO_PAGES_SECTORS	(16 * 1024 * 1024 / SECTOR_SIZE)
-/* A file can punch anything; so that a request stays one of seconds. */
+/* A file can punch a hole of any size, so this keeps a request to some seconds. */
 #define FILE_RANGE_SECTORS	(1024 * 1024 * 1024 / SECTOR_SIZE)
 
 /*
- * If a driver says that it may sleep in queue_rq (BLK_MQ_F_BLOCKING), the task that submits
- * calls it all the same, REQ_NOWAIT or not: the block layer does so for io_uring, too.  Most
- * drivers mean an allocation or a mutex by it.  nbd means a socket, and so does nvme-tcp among
- * the disks called nvme.
+ * Whether the driver of a disk may sleep for I/O when a request is submitted.
+ *
+ * If a driver has BLK_MQ_F_BLOCKING, it may sleep in queue_rq, and the task that submits calls it
+ * even with REQ_NOWAIT.  The block layer does so for io_uring, too.  Most drivers sleep there for
+ * memory or for a mutex.  nbd sleeps for a socket, and among the disks called nvme those of
+ * nvme-tcp do.
  */
 static bool vblk_sleeps_for_io(struct block_device *bdev)
 {
@@ -40,7 +42,10 @@ static bool vblk_sleeps_for_io(struct block_device *bdev)
 		vblk_mq_blocks(bdev));
 }
 
-/* A loop device does its I/O for the cgroup that it finds in a request's bio. */
+/*
+ * Whether a disk needs to know the owner's cgroup.  A loop device does its I/O for the cgroup that
+ * it finds in a request's bio.
+ */
 static bool vblk_asks_for_cgroup(const struct vblk_dev *dev,
 				 const struct block_device *bdev)
 {
@@ -81,7 +86,7 @@ static int vblk_choose_engine(struct vblk_dev *dev, struct vblk_backend *be,
 		return be->bdev ? 0 : -EOPNOTSUPP;
 	case VHOST_BLK_ENGINE_FILE:
 		be->engine = &vblk_engine_file;
-		/* Through the page cache; what it is not coherent with is off. */
+		/* This goes through the page cache.  The engines that bypass it are off. */
 		be->bdev = NULL;
 		return 0;
 	default:
@@ -101,8 +106,9 @@ static int vblk_open_bdev(struct vblk_backend *be)
 		be->read_only = true;
 	be->nowait = bdev_nowait(bdev) && !vblk_sleeps_for_io(bdev);
 	/*
-	 * Requests go past the host's page cache of the device.  What that could
-	 * not write is lost: say so, once, as the kernel forgets it with that.
+	 * Requests bypass the host's page cache of the device, so write the cache back and drop it.
+	 * Pages that could not be written are lost.  The caller gets that error now, because the
+	 * kernel forgets it here.
 	 */
 	r = sync_blockdev(bdev);
 	invalidate_bdev(bdev);
@@ -112,16 +118,17 @@ static int vblk_open_bdev(struct vblk_backend *be)
 static void vblk_set_direct(struct vblk_backend *be, unsigned int mem_mask,
 			    unsigned int block)
 {
-	/* A sector at least, as of any buffer of a disk's driver. */
+	/* The drivers of a guest align their buffers to sectors at least. */
 	be->direct_mem_mask = mem_mask | (SECTOR_SIZE - 1);
 	be->direct_block = max_t(unsigned int, block, SECTOR_SIZE);
 }
 
 /*
- * Does the file system refuse direct I/O that is not as statx() says?  Xfs may keep the file on
- * another device than its own (realtime), and bcachefs has blocks of its own.  Others ask for
- * more than they need: f2fs, and ext4 for encrypted files, have the page cache serve what is a
- * multiple of the disk's blocks and not of theirs.
+ * Whether the file system refuses direct I/O that does not follow statx().
+ *
+ * XFS may keep the file on another device than its own (realtime), and bcachefs has blocks of its
+ * own.  Others report more than they need: f2fs, and ext4 for encrypted files, have the page cache
+ * serve I/O that follows the disk's blocks and not theirs.
  */
 static bool vblk_means_statx(const struct super_block *sb)
 {
@@ -141,7 +148,7 @@ static void vblk_find_direct(struct vblk_backend *be)
 	if (S_ISBLK(inode->i_mode)) {
 		bdev = I_BDEV(be->file->f_mapping->host);
 	} else {
-		/* Of overlayfs, which has no disk, it is the one that has the data. */
+		/* overlayfs has no disk, so ask the inode that has the data. */
 		inode = d_real_inode(be->file->f_path.dentry);
 		bdev = inode->i_sb->s_bdev;
 		be->any_sector = true;
@@ -153,8 +160,8 @@ static void vblk_find_direct(struct vblk_backend *be)
 	    st.result_mask & STATX_DIOALIGN && st.dio_mem_align)
 		vblk_set_direct(be, st.dio_mem_align - 1, st.dio_offset_align);
 	/*
-	 * The page cache is written back in blocks of the file system.  If they are larger than
-	 * those of direct I/O, a direct write to another part of such a block, at the same time,
+	 * The kernel writes the page cache back in blocks of the file system.  If these are larger
+	 * than those of direct I/O, a direct write to another part of such a block at the same time
 	 * would be lost.
 	 */
 	if (i_blocksize(inode) > be->direct_block && be->direct_block > SECTOR_SIZE)
@@ -197,8 +204,8 @@ static void vblk_free_backend(struct kref *ref)
 }
 
 /**
- * vblk_backend_put - a user less of a backend
- * @be: may be NULL
+ * vblk_backend_put - drop a reference to a backend
+ * @be: the backend, or NULL
  */
 void vblk_backend_put(struct vblk_backend *be)
 {
@@ -208,8 +215,10 @@ void vblk_backend_put(struct vblk_backend *be)
 
 /**
  * vblk_backend_open - make a backend
- * @dev: which is to serve it
- * @arg: from user space, checked here
+ * @dev: the device that is to serve it
+ * @arg: the configuration from user space, checked here
+ *
+ * Return: the backend, or an error.
  */
 struct vblk_backend *vblk_backend_open(struct vblk_dev *dev,
 				       const struct vhost_blk_backend *arg)
@@ -255,7 +264,10 @@ static u32 vblk_block_bytes(struct vblk_backend *be)
 	return be->direct_block;
 }
 
-/* Requests are of whole blocks of this size.  The guest may know smaller ones than it is told. */
+/*
+ * The size of the blocks of which requests consist.  The guest may know smaller ones than it is
+ * told.
+ */
 static u32 vblk_request_bytes(struct vblk_backend *be)
 {
 	return be->any_sector ? SECTOR_SIZE : vblk_block_bytes(be);
@@ -276,13 +288,15 @@ static u32 vblk_write_zeroes_sectors(struct vblk_backend *be)
 		return 0;
 	if (be->bdev)
 		return bdev_write_zeroes_sectors(be->bdev) ?: ZERO_PAGES_SECTORS;
-	/* Whether its file system knows FALLOC_FL_ZERO_RANGE only trying would tell. */
+	/* Only an attempt would tell whether the file system supports FALLOC_FL_ZERO_RANGE. */
 	return ZERO_PAGES_SECTORS;
 }
 
 /*
- * A guest that is told of no cache sends no flushes.  Should there be one later, by
- * sysfs or another backend, its writes are made durable one by one: write_through().
+ * Whether the guest is told of a write cache.
+ *
+ * A guest that is told of none sends no flushes.  If there is a cache later, by sysfs or with
+ * another backend, each write is made durable on its own: see vblk_write_through().
  */
 static bool vblk_has_cache(struct vblk_backend *be)
 {
@@ -298,7 +312,7 @@ static u32 vblk_discard_segs(struct vblk_backend *be)
 	return clamp(nr, 1U, (unsigned int)VBLK_MAX_RANGES);
 }
 
-/* A file system frees whole blocks of its own. */
+/* A file system frees only whole blocks of its own. */
 static u32 vblk_discard_granularity(struct vblk_backend *be)
 {
 	struct inode *inode = be->file->f_mapping->host;
@@ -311,9 +325,9 @@ static u32 vblk_discard_granularity(struct vblk_backend *be)
 }
 
 /**
- * vblk_backend_now - what a backend may change while it is used
+ * vblk_backend_now - read the limits that a backend may change while it is used
  * @be: the backend
- * @lim: filled as far as that goes
+ * @lim: those of its fields are filled
  */
 void vblk_backend_now(struct vblk_backend *be, struct vblk_limits *lim)
 {
@@ -324,10 +338,10 @@ void vblk_backend_now(struct vblk_backend *be, struct vblk_limits *lim)
 }
 
 /**
- * vblk_backend_limits - what a request may do
+ * vblk_backend_limits - read the limits of requests
  * @be: the backend
- * @features: negotiated with the guest
- * @lim: filled
+ * @features: the features that were negotiated with the guest
+ * @lim: to be filled
  */
 void vblk_backend_limits(struct vblk_backend *be, u64 features,
 			 struct vblk_limits *lim)
@@ -350,7 +364,10 @@ static void vblk_topology(struct block_device *bdev, struct vhost_blk_info *info
 	unsigned int exp = ilog2(bdev_physical_block_size(bdev) / lbs);
 	unsigned int offset = max(bdev_alignment_offset(bdev), 0) / lbs;
 
-	/* The guest's is to a physical block, ours may be to a longer stripe. */
+	/*
+	 * The guest takes the offset within a physical block.  The kernel's may be that within a
+	 * longer stripe.
+	 */
 	offset &= BIT(exp) - 1;
 	if (offset <= U8_MAX) {
 		info->physical_block_exp = exp;
@@ -361,9 +378,9 @@ static void vblk_topology(struct block_device *bdev, struct vhost_blk_info *info
 }
 
 /**
- * vblk_backend_info - what the guest may be told
+ * vblk_backend_info - tell what the guest may be told of a backend
  * @be: the backend
- * @info: zeroed; filled
+ * @info: to be filled; all zero before
  */
 void vblk_backend_info(struct vblk_backend *be, struct vhost_blk_info *info)
 {

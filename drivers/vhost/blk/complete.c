@@ -7,8 +7,8 @@
 #include <trace/events/vhost_blk.h>
 
 /**
- * vblk_req_end - a request is done; from any context
- * @req: not to be touched after
+ * vblk_req_end - end a request; from any context
+ * @req: the request, which the caller must not touch any more
  * @status: a virtio-blk status
  */
 void vblk_req_end(struct vblk_req *req, u8 status)
@@ -34,15 +34,15 @@ static const char *vblk_op_name(const struct vblk_req *req)
 }
 
 /**
- * vblk_req_fail - the backend failed a request; from any context
- * @req: not to be touched after
- * @error: for the operator; the guest only learns that there was one
+ * vblk_req_fail - end a request that the backend has failed; from any context
+ * @req: the request, which the caller must not touch any more
+ * @error: the error, for the operator; the guest only learns that there was one
  */
 void vblk_req_fail(struct vblk_req *req, int error)
 {
 	const struct vserve_vring *vring = req->base.vring;
 
-	/* The other kinds have no place, or several. */
+	/* Requests of other kinds have no sector, or several. */
 	if (vblk_is_rw(req))
 		pr_warn_ratelimited("%s-%d: vring %u: %s at sector %llu (%u bytes) failed: error %d\n",
 				    vring->ops->name, vring->dev->id, vring->index,
@@ -54,10 +54,10 @@ void vblk_req_fail(struct vblk_req *req, int error)
 }
 
 /**
- * vblk_update_full - may more requests be taken?
- * @vring: its mutex is held
+ * vblk_update_full - decide whether the vring may take more requests
+ * @vring: the vring; its mutex is held
  *
- * The requests in flight come back first, and vblk_finish() asks again.
+ * While it may not, requests in flight come back, and vblk_finish() calls this again.
  */
 void vblk_update_full(struct vblk_vring *vring)
 {
@@ -87,7 +87,9 @@ static int vblk_do_ranges(struct vblk_req *req)
 		else
 			r = engine->write_zeroes(req, &req->ranges[i]);
 	}
-	/* A discard is advice (virtio 1.2, 5.2.6.2): not having done it is fine. */
+	/*
+	 * A discard is advice (virtio 1.2, 5.2.6.2), so it is no error if the backend cannot do it.
+	 */
 	if (r == -EOPNOTSUPP && req->type == VIRTIO_BLK_T_DISCARD)
 		r = 0;
 	if (!r && req->type == VIRTIO_BLK_T_WRITE_ZEROES && req->fua)
@@ -103,7 +105,7 @@ static int vblk_do_flush(struct vblk_req *req)
 }
 
 /**
- * vblk_work - vserve_ops.work: everything that takes its time
+ * vblk_work - vserve_ops.work: carry out requests that may take long
  * @vreq: the request
  */
 void vblk_work(struct vserve_req *vreq)
@@ -121,7 +123,10 @@ void vblk_work(struct vserve_req *vreq)
 		return;
 	}
 	if (vblk_is_rw(req)) {
-		/* It may end, and the backend go, before that returns. */
+		/*
+		 * The request may end, and the device may drop the backend, before submit_wait()
+		 * returns.
+		 */
 		kref_get(&be->ref);
 		be->engine->submit_wait(req);
 		vblk_backend_put(be);
@@ -151,7 +156,7 @@ static u32 vblk_used_len(const struct vblk_req *req)
 	return data == req->in_bytes ? data + 1 : data;
 }
 
-/* Lets go of all but the slot. */
+/* Free all that a request holds, except for its slot. */
 static void vblk_retire(struct vblk_req *req)
 {
 	struct vblk_vring *vring = vblk_vring_of(req);
@@ -172,9 +177,11 @@ static void vblk_retire(struct vblk_req *req)
 }
 
 /**
- * vblk_finish - vserve_ops.finish
+ * vblk_finish - vserve_ops.finish: write the status, count, and free what the request holds
  * @vreq: the request
  * @may_sleep: page faults are allowed
+ *
+ * Return: the used length, or -EFAULT.
  */
 int vblk_finish(struct vserve_req *vreq, bool may_sleep)
 {

@@ -20,8 +20,8 @@ static void vblk_bio_done(struct bio *bio)
 
 	bio_uninit(bio);
 	/*
-	 * Stacked devices may lose it while they are used, when a table below
-	 * is loaded (a snapshot is taken), and cannot be asked beforehand.
+	 * A stacked device may lose REQ_NOWAIT while it is used, when a table below is loaded (for
+	 * a snapshot), and cannot be asked beforehand.  So a worker submits the request again.
 	 */
 	if (nowait && (status == BLK_STS_AGAIN || status == BLK_STS_NOTSUPP))
 		vserve_req_again(&req->base);
@@ -65,11 +65,11 @@ static int vblk_bio_submit(struct vblk_req *req)
 {
 	struct vblk_backend *be = vblk_backend_of(req);
 
-	/* io.cost and io.latency have bios wait, REQ_NOWAIT or not. */
+	/* io.cost and io.latency make bios wait even with REQ_NOWAIT. */
 	if (!be->nowait ||
 	    vblk_has_limits(req->base.vring->dev, bdev_get_queue(be->bdev)))
 		return -EBUSY;
-	/* The block layer splits no bio with REQ_NOWAIT. */
+	/* The block layer does not split a bio with REQ_NOWAIT. */
 	if (!vblk_fits(req))
 		return -EBUSY;
 	vblk_bio_set(req, REQ_NOWAIT);
@@ -82,8 +82,10 @@ static int vblk_bio_submit(struct vblk_req *req)
  * vblk_bio_is_hot - vblk_engine.is_hot
  * @req: a read or write, mostly one that has to be split
  *
- * It sleeps where the disk has no tag for a part of it, and a stacked device may sleep for
- * more.  A spare thread of the poller goes on with the rings then.
+ * The thread sleeps if the disk has no tag for a part of the request, and a stacked device may
+ * sleep for other reasons.  Then a spare thread of the poller goes on with the rings.
+ *
+ * Return: true if the poller's thread may submit the request after its round.
  */
 bool vblk_bio_is_hot(const struct vblk_req *req)
 {
@@ -106,10 +108,12 @@ void vblk_bio_submit_wait(struct vblk_req *req)
 
 /**
  * vblk_bio_submit_flush - vblk_engine.submit_flush
- * @req: not in flight
+ * @req: a flush, not in flight
  *
- * Only blk-mq's flushes are sure not to sleep: stacked devices allocate bios for the disks
+ * Only flushes of blk-mq are sure not to sleep.  A stacked device allocates bios for the disks
  * below, and md waits for a flush that is under way.
+ *
+ * Return: false if a worker has to flush.
  */
 bool vblk_bio_submit_flush(struct vblk_req *req)
 {
@@ -119,7 +123,10 @@ bool vblk_bio_submit_flush(struct vblk_req *req)
 	if (!be->nowait || !queue_is_mq(q) || vblk_has_limits(req->base.vring->dev, q))
 		return false;
 	vserve_req_start(&req->base);
-	/* Writeback throttling has other writes wait, REQ_NOWAIT or not. */
+	/*
+	 * REQ_SYNC | REQ_IDLE, because writeback throttling makes other writes wait even with
+	 * REQ_NOWAIT.
+	 */
 	vblk_bio_init(req, REQ_OP_WRITE | REQ_PREFLUSH | REQ_SYNC | REQ_IDLE | REQ_NOWAIT);
 	trace_vhost_blk_submit(req, be->engine_id, VHOST_BLK_HCTX_AUTO);
 	submit_bio(&req->bio);
@@ -128,7 +135,7 @@ bool vblk_bio_submit_flush(struct vblk_req *req)
 
 /**
  * vblk_bio_flush - vblk_engine.flush
- * @be: what to flush
+ * @be: the backend
  */
 int vblk_bio_flush(struct vblk_backend *be)
 {
