@@ -4,17 +4,17 @@
  * three places:
  *
  * - In its round the poller reads data that are in the page cache, and nothing else.  For other
- *   requests IOCB_NOWAIT does not keep a file system from waiting for a block's address, a lock,
- *   or a request of the disk.
+ *   requests IOCB_NOWAIT does not keep a file system from waiting for a block's address, a lock, or
+ *   a request of the disk.
  * - After its round the poller's thread writes into the page cache, and reads where an access time
- *   may have to be updated, because these mostly do not wait (vblk_file_is_hot()).  It also
- *   submits direct I/O, if the file system queues it; the disk's completion ends the request.
+ *   may have to be updated, because these mostly do not wait (vblk_file_is_hot()).  It also submits
+ *   direct I/O, if the file system queues it; the disk's completion ends the request.
  * - Workers carry out all others: reads of data that are not cached, writes that wait for the disk,
  *   and copies of more than FILE_HOT_BYTES.
  *
- * A request for direct I/O that is not of whole blocks of the disk goes through the page cache,
- * because the file system would refuse it.  The guest may know smaller blocks from before its
- * image was copied to this disk, and firmware may not ask.
+ * With O_DIRECT, a request that does not consist of whole blocks of the disk goes through the page
+ * cache, because the file system would refuse it.  The guest may know smaller blocks from before
+ * its image was copied to this disk, and firmware may not ask.
  */
 #include <linux/blk_types.h>
 #include <linux/cred.h>
@@ -27,7 +27,7 @@
 #include "blk.h"
 #include <trace/events/vhost_blk.h>
 
-/* More takes too long to copy while others wait for the poller. */
+/* The poller's thread copies no more than this, because other guests wait for it. */
 #define FILE_HOT_BYTES		((u32)SZ_128K)
 #define ZERO_PIECE_SECTORS	((u32)(SZ_1M / SECTOR_SIZE))
 
@@ -37,7 +37,7 @@ static struct file *vblk_file_of(const struct vblk_req *req)
 }
 
 /**
- * vblk_file_is_direct - does a request go past the page cache?
+ * vblk_file_is_direct - whether a request bypasses the page cache
  * @req: a read or write of the file engine
  */
 bool vblk_file_is_direct(const struct vblk_req *req)
@@ -48,7 +48,7 @@ bool vblk_file_is_direct(const struct vblk_req *req)
 	       !(((req->sector << SECTOR_SHIFT) | req->base.bytes) & (be->direct_block - 1));
 }
 
-/* @res: bytes, or an error */
+/* End a request.  @res is how the I/O ended: bytes, or an error. */
 static void vblk_file_finish(struct vblk_req *req, long res)
 {
 	bool nowait = req->iocb.ki_flags & IOCB_NOWAIT;
@@ -61,13 +61,16 @@ static void vblk_file_finish(struct vblk_req *req, long res)
 		vblk_req_fail(req, res < 0 ? res : -EIO);
 }
 
-/* Has the file system left the end of a direct write, which may sleep, to us? */
+/* Whether the file system has left the end of a direct write to this file, because it may sleep. */
 static bool vblk_file_is_deferred(const struct kiocb *iocb)
 {
 	return iocb->ki_flags & IOCB_DIO_CALLER_COMP && iocb->dio_complete;
 }
 
-/* The I/O was queued, and both the backend and the submitter are done with the iocb. */
+/*
+ * End a request whose I/O was queued, once both the backend and the submitter are done with the
+ * iocb.
+ */
 static void vblk_file_resume(struct vblk_req *req)
 {
 	struct kiocb *iocb = &req->iocb;
@@ -81,8 +84,9 @@ static void vblk_file_resume(struct vblk_req *req)
 }
 
 /*
- * File systems look at the iocb, and at the inode, after they have queued it.  So the
- * request is not over before both this and the submitter have counted iocb_users down.
+ * The completion of an I/O.  A file system looks at the iocb, and at the inode, after it has queued
+ * the I/O.  So the request does not end before the completion and the submitter have both counted
+ * iocb_users down.
  */
 static void vblk_file_complete(struct kiocb *iocb, long res)
 {
@@ -108,12 +112,15 @@ static void vblk_file_set_iocb(struct vblk_req *req, int flags)
 	req->iocb.ki_flags |= flags;
 	atomic_set(&req->iocb_users, 2);
 	if (file->f_flags & O_DIRECT) {
-		/* Not synchronous, or overlayfs would set IOCB_DIRECT again. */
+		/*
+		 * An iocb with ki_complete is not synchronous.  For a synchronous one overlayfs
+		 * would set IOCB_DIRECT again.
+		 */
 		req->iocb.ki_complete = vblk_file_complete;
 		/*
-		 * Without the flag a kernel worker of this CPU ends a write, once the poller lets
-		 * it.  iomap leaves to us the end of writes into blocks that have data, and not of
-		 * others.
+		 * Without IOCB_DIO_CALLER_COMP a kernel worker of this CPU ends a write, once the
+		 * poller lets it run.  iomap honours the flag for writes into blocks that have
+		 * data, and not for others.
 		 */
 		if (!vblk_file_is_direct(req))
 			req->iocb.ki_flags &= ~IOCB_DIRECT;
@@ -141,14 +148,14 @@ static void vblk_file_do_io(struct vblk_req *req)
 			done += r;
 	} while (r > 0 && iov_iter_count(&iter) && is_sync_kiocb(&req->iocb));
 	revert_creds(old);
-	/* Queued: vblk_file_complete() is, or was, called. */
+	/* If the I/O was queued, vblk_file_complete() is called, or was. */
 	if (r != -EIOCBQUEUED)
 		vblk_file_finish(req, r < 0 ? r : done);
 	else if (atomic_dec_and_test(&req->iocb_users))
 		vblk_file_resume(req);
 }
 
-/* An access time that has to be written down may wait for a journal. */
+/* Whether the file system writes an access time down, and may wait for a journal. */
 static bool vblk_file_notes_atime(const struct file *file)
 {
 	const struct inode *inode = file_inode(file);
@@ -159,7 +166,10 @@ static bool vblk_file_notes_atime(const struct file *file)
 	return inode->i_op->update_time || inode->i_sb->s_op->dirty_inode;
 }
 
-/* The second test: the kernel may have to ask a fanotify listener first, which takes its time. */
+/*
+ * Whether a read may wait.  If the file has FMODE_FSNOTIFY_PERM, the kernel may have to ask a
+ * fanotify listener first, which takes long.
+ */
 static bool vblk_file_may_wait(const struct file *file)
 {
 	return !(file->f_mode & FMODE_NOWAIT) ||
@@ -179,7 +189,7 @@ static int vblk_file_submit(struct vblk_req *req)
 	return 0;
 }
 
-/* Does the poller's thread not wait for the disk, and not copy for too long? */
+/* Whether the poller's thread neither waits for the disk nor copies for too long. */
 static bool vblk_file_is_quick(const struct vblk_req *req, const struct inode *inode)
 {
 	const struct file *file = vblk_file_of(req);
@@ -193,7 +203,10 @@ static bool vblk_file_is_quick(const struct vblk_req *req, const struct inode *i
 	return req->base.bytes <= FILE_HOT_BYTES;
 }
 
-/* By the inode that has the pages: that of a block device is not on the file's file system. */
+/*
+ * Whether the poller's thread may carry out a request after its round.  The inode that has the
+ * pages decides, because that of a block device is not on the file's file system.
+ */
 static bool vblk_file_is_hot(const struct vblk_req *req)
 {
 	const struct inode *inode = vblk_file_of(req)->f_mapping->host;
@@ -212,7 +225,7 @@ static void vblk_file_submit_wait(struct vblk_req *req)
 	if (vblk_is_write(req)) {
 		vblk_file_set_iocb(req, IOCB_WRITE | (req->fua ? IOCB_DSYNC : 0));
 	} else if (req->base.hot && !(vblk_file_of(req)->f_flags & O_DIRECT)) {
-		/* A read that is not cached comes back for a worker. */
+		/* A read whose data are not cached comes back, and then goes to a worker. */
 		vblk_file_set_iocb(req, IOCB_NOWAIT | IOCB_NOIO);
 	} else {
 		vblk_file_set_iocb(req, 0);
@@ -245,7 +258,7 @@ static int vblk_file_discard(struct vblk_req *req, const struct vblk_range *rang
 	return r;
 }
 
-/* For file systems that cannot: zeroes, a page at a time. */
+/* Write zeroes a page at a time, for file systems that cannot do it in another way. */
 static int vblk_write_zero_pages(struct vblk_req *req, const struct vblk_range *range)
 {
 	loff_t pos = (loff_t)range->sector << SECTOR_SHIFT;
@@ -268,10 +281,11 @@ static int vblk_write_zero_pages(struct vblk_req *req, const struct vblk_range *
 }
 
 /*
- * For file systems that cannot zero a range, and keep it allocated: tmpfs.  Each step
- * holds the inode's lock, so it is done in pieces, for others to get it in between.
- * The pieces end at multiples of their size, because a page that two of them share
- * would be written to and not freed.
+ * Write zeroes by a hole that is then allocated, for file systems that cannot zero a range (tmpfs).
+ *
+ * Each step holds the inode's lock, so this goes in pieces, and other tasks get the lock in
+ * between.  A piece ends at a multiple of its size.  Otherwise two pieces would share a page, and
+ * the kernel would write to that page rather than free it.
  */
 static int vblk_punch_and_allocate(struct vblk_req *req,
 				   const struct vblk_range *range)

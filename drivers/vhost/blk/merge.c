@@ -2,16 +2,16 @@
 /*
  * Merging of neighbouring requests into one command of the disk.
  *
- * In a round, a request that continues the one before it (same direction,
- * next sector) joins its command as long as the queue's limits allow.  The
- * first request leads, and the engine submits the leader for all of them.
+ * In a round, a request that continues the one before it (same direction, next sector) joins its
+ * command as long as the queue's limits allow.  The first request leads, and the engine submits the
+ * leader for all of them.
  */
 #include <linux/blkdev.h>
 #include <linux/math64.h>
 
 #include "blk.h"
 
-/* Segments of a vector as the block layer will count them. */
+/* Count the segments of a vector as the block layer will count them. */
 static unsigned int vblk_count_segs(const struct queue_limits *lim,
 				    const struct bio_vec *bvec, unsigned int nr)
 {
@@ -26,7 +26,7 @@ static unsigned int vblk_count_segs(const struct queue_limits *lim,
 				(lim->seg_boundary_mask & at);
 			unsigned int now;
 
-			/* room is one less than there is, so that it fits */
+			/* room is one byte less than there is, so that it cannot overflow */
 			now = min_t(unsigned long, left - 1, room) + 1;
 			now = min(now, lim->max_segment_size);
 			segs++;
@@ -38,8 +38,8 @@ static unsigned int vblk_count_segs(const struct queue_limits *lim,
 }
 
 /**
- * vblk_set_segs - how many segments a request has by the limits of its disk now
- * @req: its pages are known
+ * vblk_set_segs - count the segments of a request, by the limits that its disk has now
+ * @req: the request; its pages are known
  */
 void vblk_set_segs(struct vblk_req *req)
 {
@@ -58,8 +58,8 @@ static bool vblk_gap(const struct bio_vec *a, const struct bio_vec *b,
 }
 
 /**
- * vblk_aligned - can the backend address these buffers in one command?
- * @req: its pages are known
+ * vblk_aligned - whether the backend can address the buffers of a request in one command
+ * @req: the request; its pages are known
  */
 bool vblk_aligned(const struct vblk_req *req)
 {
@@ -72,7 +72,7 @@ bool vblk_aligned(const struct vblk_req *req)
 		len_mask = mask;
 		boundary = queue_virt_boundary(bdev_get_queue(be->bdev));
 	} else if (vblk_file_is_direct(req)) {
-		/* Its file system wants whole blocks in each. */
+		/* The file system wants whole blocks in each buffer. */
 		mask = be->direct_mem_mask;
 		len_mask = be->direct_block - 1;
 	} else {
@@ -85,7 +85,7 @@ bool vblk_aligned(const struct vblk_req *req)
 			return false;
 		if (i && boundary && vblk_gap(bvec - 1, bvec, boundary))
 			return false;
-		/* Nobody splits in the middle of a sector. */
+		/* The block layer cannot split a request in the middle of a sector. */
 		if (bvec->bv_len & (SECTOR_SIZE - 1) && be->bdev &&
 		    req->nr_bvec > queue_max_segments(bdev_get_queue(be->bdev)))
 			return false;
@@ -104,8 +104,8 @@ static bool vblk_crosses_chunk(const struct queue_limits *lim, u64 sector, u32 b
 }
 
 /**
- * vblk_fits - is this one command to the queue, with nothing to split?
- * @req: its segments are counted
+ * vblk_fits - whether the queue takes a request as one command, with nothing to split
+ * @req: the request; its segments are counted
  */
 bool vblk_fits(const struct vblk_req *req)
 {
@@ -149,7 +149,10 @@ static void vblk_batch_begin(struct vblk_req *req)
 	req->cmd_reqs = 1;
 }
 
-/* As if the backend had it: its pages are let go of on the way back. */
+/*
+ * Fail the requests of a command as if the backend had them, so that their pages are freed on the
+ * way back.
+ */
 static void vblk_fail(struct vserve_req *lead, int error)
 {
 	struct vserve_req *next;
@@ -162,8 +165,8 @@ static void vblk_fail(struct vserve_req *lead, int error)
 }
 
 /**
- * vblk_still_allowed - may it still be issued?
- * @req: a read or write that waited since it was taken
+ * vblk_still_allowed - whether a request may still be issued
+ * @req: a read or write that has waited since it was taken
  *
  * The disk may have shrunk or become read-only in the meantime.
  */
@@ -176,7 +179,7 @@ bool vblk_still_allowed(struct vblk_req *req)
 			     vblk_is_write(req)) == VIRTIO_BLK_S_OK;
 }
 
-/* Returns false if a worker has to do it. */
+/* Submit a flush.  Returns false if a worker has to do it. */
 static bool vblk_submit_flush(struct vblk_req *req)
 {
 	const struct vblk_backend *be = vblk_backend_of(req);
@@ -185,9 +188,11 @@ static bool vblk_submit_flush(struct vblk_req *req)
 }
 
 /**
- * vblk_submit - vserve_ops.submit: a read or write goes to its engine, maybe with
- *	the next one, a flush at once
- * @vreq: ready
+ * vblk_submit - vserve_ops.submit: give a request to its engine
+ * @vreq: the request, ready
+ *
+ * A read or write may wait for the next one, to be merged with it.  A flush goes to the engine at
+ * once.
  */
 void vblk_submit(struct vserve_req *vreq)
 {
@@ -222,9 +227,9 @@ void vblk_submit(struct vserve_req *vreq)
 }
 
 /**
- * vblk_punt - vserve_ops.punt: work() will submit it alone
- * @vreq: what was to go along with it goes alone
- * @again: it was counted as a command already
+ * vblk_punt - vserve_ops.punt: prepare a request for work(), which submits it alone
+ * @vreq: the request; those that it was merged with go alone, too
+ * @again: the request was counted as a command already
  */
 void vblk_punt(struct vserve_req *vreq, bool again)
 {
@@ -246,7 +251,10 @@ static void vblk_set_aside(struct vserve_req *lead)
 	}
 }
 
-/* The poller's thread calls submit_wait() after its round, or else a worker does. */
+/*
+ * Leave each request of a command to the poller's thread, after its round, or else to a worker.
+ * They call submit_wait().
+ */
 static void vblk_hand_over_all(struct vserve_req *lead)
 {
 	const struct vblk_engine *engine = vblk_backend_of(to_vblk_req(lead))->engine;
@@ -262,8 +270,8 @@ static void vblk_hand_over_all(struct vserve_req *lead)
 }
 
 /**
- * vblk_flush_batch - vserve_ops.flush: submit the command put together so far
- * @vvring: in a round
+ * vblk_flush_batch - vserve_ops.flush: submit the command that was put together so far
+ * @vvring: the vring, in a round
  */
 void vblk_flush_batch(struct vserve_vring *vvring)
 {
@@ -278,7 +286,7 @@ void vblk_flush_batch(struct vserve_vring *vvring)
 	vring->leader = NULL;
 	for (req = &lead->base; req; req = req->next)
 		vserve_req_start(req);
-	/* It may be over when submit() returns. */
+	/* The command may be over when submit() returns. */
 	reqs = lead->cmd_reqs;
 	r = vblk_backend_of(lead)->engine->submit(lead);
 	if (!r) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * This file checks virtio-blk requests that a guest wrote, and splits their descriptors into
- * header, data and status.  parse.h has the rule; parse_test.c tests it without a guest.
+ * Check virtio-blk requests that a guest wrote, and split their descriptors into header, data and
+ * status.  parse.h has the rule; parse_test.c tests this without a guest.
  */
 #include <kunit/visibility.h>
 #include <linux/module.h>
@@ -9,7 +9,7 @@
 
 #include "parse.h"
 
-/* In steps that cannot wrap, whatever the guest wrote. */
+/* Whether a range lies within the disk.  No step can wrap, whatever the guest wrote. */
 static bool vblk_within(u64 sector, u64 sectors, u64 capacity)
 {
 	return sector <= capacity && sectors <= capacity - sector;
@@ -20,10 +20,12 @@ static bool vblk_within(u64 sector, u64 sectors, u64 capacity)
  * @iov: @out readable buffers, then @in writable ones
  * @out: number of readable buffers
  * @in: number of writable buffers
- * @chain: filled
+ * @chain: to be filled
  *
- * The framing is the guest's own business (virtio 1.2, 2.7.4): only the order
- * of bytes counts.  Returns false if there is no place for a status.
+ * The guest may split the bytes into buffers as it likes (virtio 1.2, 2.7.4).  Only their order
+ * counts.
+ *
+ * Return: false if there is no place for a status.
  */
 bool vblk_split_chain(const struct iovec *iov, unsigned int out,
 		      unsigned int in, struct vblk_chain *chain)
@@ -63,13 +65,13 @@ void vblk_span_advance(struct vblk_span *span, size_t bytes)
 EXPORT_SYMBOL_IF_KUNIT(vblk_span_advance);
 
 /**
- * vblk_check_rw - may this read or write be done?
+ * vblk_check_rw - check that the backend allows a read or write
  * @lim: what the backend allows
- * @sector: where
- * @bytes: how much
- * @write: it changes the medium
+ * @sector: the first sector
+ * @bytes: the number of bytes
+ * @write: it is a write
  *
- * Returns a virtio-blk status.
+ * Return: a virtio-blk status.
  */
 u8 vblk_check_rw(const struct vblk_limits *lim, u64 sector, size_t bytes,
 		 bool write)
@@ -94,18 +96,19 @@ static u32 vblk_max_range(const struct vblk_limits *lim, u32 type)
 					      lim->max_write_zeroes_sectors;
 }
 
-/* As the guest was told. */
+/* The guest was told of this limit. */
 static u32 vblk_max_ranges(const struct vblk_limits *lim, u32 type)
 {
 	return type == VIRTIO_BLK_T_DISCARD ? lim->max_discard_ranges : 1;
 }
 
 /**
- * vblk_check_ranges - is the payload of a discard or write-zeroes a list of
- *	ranges, and not too long?
+ * vblk_check_ranges - check that a discard or write-zeroes has ranges, and not too many
  * @lim: what the backend allows
  * @type: VIRTIO_BLK_T_DISCARD or VIRTIO_BLK_T_WRITE_ZEROES
- * @bytes: length of the payload
+ * @bytes: the length of the data
+ *
+ * Return: a virtio-blk status.
  */
 u8 vblk_check_ranges(const struct vblk_limits *lim, u32 type, size_t bytes)
 {
@@ -122,10 +125,12 @@ u8 vblk_check_ranges(const struct vblk_limits *lim, u32 type, size_t bytes)
 EXPORT_SYMBOL_IF_KUNIT(vblk_check_ranges);
 
 /**
- * vblk_check_range - may this range be discarded or zeroed?
+ * vblk_check_range - check that a range may be discarded or zeroed
  * @lim: what the backend allows
  * @type: VIRTIO_BLK_T_DISCARD or VIRTIO_BLK_T_WRITE_ZEROES
- * @range: our copy of it
+ * @range: the host's copy of the range
+ *
+ * Return: a virtio-blk status.
  */
 u8 vblk_check_range(const struct vblk_limits *lim, u32 type,
 		    const struct vblk_range *range)

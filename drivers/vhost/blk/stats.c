@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counters of a disk's vring that vhost_serve does not have; drivers/vhost/serve/stats.c has the
- * rules for reading them.
+ * The counters of a disk's vring that vhost_serve does not have.  drivers/vhost/serve/stats.c has
+ * the rules for reading them.
  */
 #include <linux/uaccess.h>
 
@@ -9,7 +9,7 @@
 
 /**
  * vblk_count_done - count a request that goes back to the guest
- * @req: with its status; not in the used ring yet
+ * @req: the request, with its status; not in the used ring yet
  */
 void vblk_count_done(struct vblk_req *req)
 {
@@ -52,7 +52,10 @@ static void vblk_fill_stats(struct vblk_vring *vring,
 	const struct vblk_counters *c = &vring->stats;
 	struct vhost_serve_stats ring;
 
-	/* First: it pairs with what the guest saw. */
+	/*
+	 * Call this first, because its barrier orders the counters after the used index that the
+	 * guest saw.
+	 */
 	vserve_read_stats(&vring->base, &ring);
 	out->poller_cpu = ring.poller_cpu;
 	if (out->engine == VHOST_BLK_ENGINE_MQ)
@@ -80,9 +83,11 @@ static void vblk_fill_stats(struct vblk_vring *vring,
 }
 
 /**
- * vblk_get_stats - VHOST_BLK_GET_STATS
+ * vblk_get_stats - carry out VHOST_BLK_GET_STATS
  * @dev: the device
- * @argp: struct vhost_blk_stats
+ * @argp: the caller's struct vhost_blk_stats
+ *
+ * Return: 0, or an error.
  */
 long vblk_get_stats(struct vblk_dev *dev, void __user *argp)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * This file makes a request of a disk from a chain of descriptors: it copies the header once,
- * checks the copy, and looks up the guest's pages.
+ * Make a request of a disk from a chain of descriptors: copy the header once, check the copy, and
+ * look up the guest's pages.
  *
- * In the poller everything here runs with page faults disabled.  If it would have to sleep, for
+ * In the poller everything here runs with page faults disabled.  If a step would have to sleep, for
  * a page, memory or a lock, it fails with -EAGAIN, and the vring's worker takes the chain again.
  */
 #include <linux/vhost_serve_words.h>
@@ -13,13 +13,15 @@
 #include <trace/events/vhost_blk.h>
 
 /**
- * vblk_bad_chain - vserve_ops.bad_chain
- * @vring: its mutex is held
- * @head: of the chain
+ * vblk_bad_chain - vserve_ops.bad_chain: tell the guest that a chain cannot be read
+ * @vring: the vring; its mutex is held
+ * @head: the head of the chain
  *
- * If there is a place for its status the request has failed.  To give it back
- * without a word would be worse than a broken ring, because drivers (virtio_blk is
- * one) do not look at the length, and take what was in the status for ours.
+ * If the chain has a place for a status, the request has failed.  Otherwise the ring is broken.  It
+ * would be worse to give the chain back without a status: drivers (virtio_blk is one) do not look
+ * at the length, and would take the byte that is there for the status.
+ *
+ * Return: 0, or -EFAULT if there is no place for a status.
  */
 int vblk_bad_chain(struct vserve_vring *vring, unsigned int head)
 {
@@ -30,7 +32,7 @@ int vblk_bad_chain(struct vserve_vring *vring, unsigned int head)
 	return 0;
 }
 
-/* Copies at the front of a span, and moves past it. */
+/* Copy at the front of a span, and move past it. */
 static __always_inline int vblk_copy_front(struct vblk_span *span, void *ours,
 					   size_t bytes, bool to_guest)
 {
@@ -54,7 +56,10 @@ static __always_inline int vblk_copy_front(struct vblk_span *span, void *ours,
 	return 0;
 }
 
-/* Drivers put the header in one buffer, and the ranges. */
+/*
+ * Copy from a span.  The quick way is for drivers that put the header, and the ranges, in one
+ * buffer.
+ */
 static int vblk_copy_span(void *to, struct vblk_span *span, size_t bytes)
 {
 	const void __user *from = span->iov->iov_base + span->skip;
@@ -75,7 +80,7 @@ static int vblk_prep_rw(struct vblk_req *req, const struct vblk_limits *lim,
 	u8 status;
 
 	status = vblk_check_rw(lim, req->sector, data.len, write);
-	/* Data on the wrong side: the guest means something else than we do. */
+	/* The data are on the wrong side, so the guest means something else than this code does. */
 	if ((write ? chain->in.len : chain->out.len))
 		status = VIRTIO_BLK_S_IOERR;
 	if (status != VIRTIO_BLK_S_OK || !data.len) {
@@ -133,8 +138,8 @@ static int vblk_prep_id(struct vblk_req *req, struct vblk_chain *chain)
 }
 
 /*
- * Decides what a request is.  Afterwards it is finished (answered at once) or
- * ready for an engine.
+ * Find out what a request asks for.  After this it is finished (answered at once), or is ready for
+ * an engine.
  */
 static int vblk_prepare(struct vblk_req *req, struct vblk_chain *chain,
 			bool may_sleep)
@@ -194,7 +199,7 @@ static void vblk_init_req(struct vblk_req *req, struct vblk_chain *chain)
 	req->ranges = NULL;
 }
 
-/* Is a write to be on the medium before it is answered? (virtio 1.2, 5.2.6.2) */
+/* Whether a write has to be on the medium before it is answered (virtio 1.2, 5.2.6.2). */
 static bool vblk_write_through(struct vblk_vring *vring)
 {
 	if (vhost_has_feature(&vring->base.vq, VIRTIO_BLK_F_CONFIG_WCE))
@@ -210,10 +215,13 @@ static void vblk_undo(struct vblk_req *req)
 }
 
 /**
- * vblk_take - vserve_ops.take
+ * vblk_take - vserve_ops.take: parse the request of a chain
  * @vreq: the slot
  * @vchain: the chain
  * @may_sleep: page faults are allowed
+ *
+ * Return: 0, -EAGAIN if the worker has to take the chain, or -EINVAL if it has no place for a
+ * status.
  */
 int vblk_take(struct vserve_req *vreq, const struct vserve_chain *vchain,
 	      bool may_sleep)
@@ -223,7 +231,7 @@ int vblk_take(struct vserve_req *vreq, const struct vserve_chain *vchain,
 	struct vblk_chain chain;
 	int r;
 
-	/* No driver waits for a status that it has no room for. */
+	/* A driver that gives no room for a status does not wait for one. */
 	if (!vblk_split_chain(vchain->iov, vchain->out, vchain->in, &chain))
 		return -EINVAL;
 	vblk_init_req(req, &chain);
