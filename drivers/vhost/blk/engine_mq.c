@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The engine for blk-mq disks.  It allocates a struct request on a hardware context of the disk,
- * adds our bios, and issues it by blk_insert_cloned_request(), past scheduler and software queues,
+ * adds its bios, and issues it by blk_insert_cloned_request(), past scheduler and software queues,
  * as request-based device mapper does.
  *
- * If the kernel has blk_mq_alloc_request_on() (patches/), the context is any that the owner wants;
- * otherwise it is the one that the CPU of the poller maps to.
+ * If the kernel has blk_mq_alloc_request_on() (patches/), the context is any that the owner wants.
+ * Otherwise it is the one that the CPU of the poller maps to.
  *
- * Contexts and maps belong to the driver, which changes them while the queue is
- * frozen (blk_mq_update_nr_hw_queues()) and frees them when its device goes,
- * open or not.  So they are only looked at with a reference on the queue's
- * usage counter, that both wait for; see vblk_queue_get().
+ * Contexts and maps belong to the driver.  It changes them while the queue is frozen
+ * (blk_mq_update_nr_hw_queues()), and frees them when its device goes, open or not.  For both it
+ * waits for the queue's usage counter, so this code looks at them only with a reference on that
+ * counter: see vblk_queue_get().
  *
- * A polled request makes no interrupt.  Its vring asks for it in each round,
- * and tells the poller not to sleep without a timer (source->polled).
+ * A polled request makes no interrupt.  Its vring asks for the completion in each round, and tells
+ * the poller not to sleep without a timer (source->polled).
  */
 #include <linux/blkdev.h>
 #include <linux/module.h>
@@ -23,7 +23,7 @@
 
 #define MQ_BATCH	8U
 
-/* As patches/0002 declares it; kernels without it have no such symbol. */
+/* The declaration of patches/0002.  Kernels without that patch have no such symbol. */
 struct request *blk_mq_alloc_request_on(struct request_queue *q, blk_opf_t opf,
 					blk_mq_req_flags_t flags,
 					unsigned int hctx_idx);
@@ -42,14 +42,18 @@ void vblk_mq_unload(void)
 }
 
 /**
- * vblk_mq_free_choice - can any poller submit to any hardware context?
+ * vblk_mq_free_choice - whether any poller can submit to any hardware context
+ *
+ * Return: true if the kernel has blk_mq_alloc_request_on().
  */
 bool vblk_mq_free_choice(void)
 {
 	return alloc_on;
 }
 
-/* A reference, or not: the queue is frozen now, or its device is gone. */
+/*
+ * Take a reference to a queue.  Returns false if the queue is frozen now, or if its device is gone.
+ */
 static bool vblk_queue_get(struct request_queue *q)
 {
 	return percpu_ref_tryget_live(&q->q_usage_counter);
@@ -60,7 +64,7 @@ static void vblk_queue_put(struct request_queue *q)
 	percpu_ref_put(&q->q_usage_counter);
 }
 
-/* With vblk_queue_get() */
+/* The caller has a reference from vblk_queue_get(). */
 static bool vblk_has_map(struct request_queue *q, enum hctx_type type)
 {
 	struct blk_mq_tag_set *set = q->tag_set;
@@ -68,7 +72,7 @@ static bool vblk_has_map(struct request_queue *q, enum hctx_type type)
 	return type < set->nr_maps && set->map[type].nr_queues;
 }
 
-/* With vblk_queue_get() */
+/* The caller has a reference from vblk_queue_get(). */
 static struct blk_mq_queue_map *vblk_queue_map(struct request_queue *q,
 					       enum hctx_type type)
 {
@@ -78,10 +82,10 @@ static struct blk_mq_queue_map *vblk_queue_map(struct request_queue *q,
 }
 
 /**
- * vblk_mq_blocks - does the driver say that it may sleep in queue_rq?
- * @bdev: a disk
+ * vblk_mq_blocks - whether the driver of a disk says that it may sleep in queue_rq
+ * @bdev: the disk
  *
- * Return: also true while its queue is frozen, and when its device is gone.
+ * Return: true also while the queue is frozen, and when its device is gone.
  */
 bool vblk_mq_blocks(struct block_device *bdev)
 {
@@ -98,11 +102,11 @@ bool vblk_mq_blocks(struct block_device *bdev)
 }
 
 /**
- * vblk_mq_init - how requests of a backend are to be allocated
+ * vblk_mq_init - decide how requests of a backend are allocated
  * @be: the backend
  *
- * Its driver may change its queues later.  Then requests with these flags still
- * work, on contexts that there are.
+ * The driver may change its queues later.  Then requests with these flags still work, on contexts
+ * that there are.
  */
 void vblk_mq_init(struct vblk_backend *be)
 {
@@ -130,12 +134,12 @@ static enum hctx_type vblk_type_of(const struct vblk_backend *be, blk_opf_t opf)
 }
 
 /**
- * vblk_mq_counts - contexts a vring can be matched to
+ * vblk_mq_counts - count the contexts that a vring can be matched to
  * @be: the backend
- * @hctx: all of them
- * @poll_hctx: of those, the polled ones
+ * @hctx: set to the number of all of them
+ * @poll_hctx: set to how many of them are polled
  *
- * None while the queue is frozen, and when its device is gone.
+ * There are none while the queue is frozen, and when its device is gone.
  */
 void vblk_mq_counts(struct vblk_backend *be, u32 *hctx, u32 *poll_hctx)
 {
@@ -156,7 +160,7 @@ void vblk_mq_counts(struct vblk_backend *be, u32 *hctx, u32 *poll_hctx)
 	vblk_queue_put(q);
 }
 
-/* Of those in @map, the context that a vring's requests are meant for. */
+/* The context in @map that a vring's requests are meant for. */
 static u32 vblk_hctx_in(const struct blk_mq_queue_map *map,
 			const struct vblk_vring *vring)
 {
@@ -169,10 +173,12 @@ static u32 vblk_hctx_in(const struct blk_mq_queue_map *map,
 }
 
 /**
- * vblk_mq_check_hctx - can a vring be matched to this context?
- * @vring: the device's mutex is held
- * @poller: that is to serve it
- * @hctx: the wish
+ * vblk_mq_check_hctx - check that a vring can be matched to a context
+ * @vring: the vring; the device's mutex is held
+ * @poller: the poller that is to serve it
+ * @hctx: the context that the owner wants
+ *
+ * Return: 0, or an error.
  */
 int vblk_mq_check_hctx(struct vserve_vring *vring,
 		       const struct vhost_poller *poller, u32 hctx)
@@ -202,7 +208,10 @@ int vblk_mq_check_hctx(struct vserve_vring *vring,
 	return r;
 }
 
-/* Called for each bio, even if others of the command failed or are still in flight. */
+/*
+ * The block layer calls this for each bio, even if others of the command failed or are still in
+ * flight.
+ */
 static void vblk_mq_done(struct bio *bio)
 {
 	struct vblk_req *req = container_of(bio, struct vblk_req, bio);
@@ -213,7 +222,9 @@ static void vblk_mq_done(struct bio *bio)
 		vblk_req_end(req, VIRTIO_BLK_S_OK);
 }
 
-/* bio by bio, without a blkg: a disk with a policy, which would need it, has another engine. */
+/*
+ * Set up one bio of a command.  It needs no blkg, because a disk with a policy has another engine.
+ */
 static void vblk_mq_set_bio(struct vblk_req *req, blk_opf_t opf, sector_t start)
 {
 	bio_init(&req->bio, NULL, req->bvec, req->nr_bvec, opf);
@@ -239,10 +250,12 @@ static void vblk_set_request(struct request *rq, struct vblk_req *lead)
 }
 
 /*
- * Which context a request is to be allocated on, or VHOST_BLK_HCTX_AUTO: that of
- * this CPU will do.  Looked up once a round and not once a request.  It may have
- * become another one by the time it is used: blk_mq_alloc_request_on() looks
- * again, with a reference of its own, and where AUTO leads is a matter of speed.
+ * Choose the context for requests of a type, and keep it in vring->chosen.  VHOST_BLK_HCTX_AUTO
+ * means that the context of this CPU will do.
+ *
+ * This looks once a round and not once a request.  The context may have become another one by the
+ * time it is used.  blk_mq_alloc_request_on() looks again, with a reference of its own.  With AUTO
+ * another context costs only time.
  */
 static int vblk_choose_hctx(struct vblk_vring *vring, struct vblk_backend *be,
 			    enum hctx_type type)
@@ -268,24 +281,25 @@ static int vblk_choose_hctx(struct vblk_vring *vring, struct vblk_backend *be,
 }
 
 /*
- * Requests by the batch, with one look at the tags for all of them: the plug keeps
- * what is not used at once.  A batch has to fit into one word of the tags' bitmap,
- * and small queues have small words: so a few at a time, not all that may come.
+ * Have the block layer allocate several requests with one look at the tags.  The plug keeps those
+ * that are not used at once.  A batch has to fit into one word of the tags' bitmap, and small
+ * queues have small words, so this asks for a few and not for all that may come.
  */
 static void vblk_want_batch(const struct vblk_req *lead)
 {
 	struct blk_plug *plug = current->plug;
 
-	/* Neighbours that merge need one request for all. */
+	/* Neighbours that merge need one request for all of them. */
 	if (plug && lead->cmd_reqs == 1)
 		plug->nr_ios = min(lead->base.vring->to_come + 1, MQ_BATCH);
 }
 
 /*
- * On the context of this CPU.  The block layer gives nothing of a batch to a read
- * unless there are queues for reads, as REQ_OP_READ is a type of its own to it: so
- * ask as for a write, which goes to the same context then.  Schedulers look at
- * what it is.
+ * Allocate a request on the context of this CPU.
+ *
+ * The block layer keeps batches by type, and REQ_OP_READ is a type of its own.  So without queues
+ * for reads it gives nothing of a batch to a read.  Ask as for a write then, which goes to the same
+ * context.  With a scheduler ask as for a read, because a scheduler looks at the type.
  */
 static struct request *vblk_get_request_here(const struct vblk_req *lead,
 					     blk_opf_t opf)
@@ -323,9 +337,8 @@ static struct request *vblk_get_request(const struct vblk_req *lead, blk_opf_t o
 	    rq == ERR_PTR(-ENODEV))
 		return rq;
 	/*
-	 * No CPU of that context is online, there are no poll queues any more, or
-	 * a scheduler is to be bypassed, whose tags are not by context: take what
-	 * there is.
+	 * Take any context.  No CPU of the wanted one is online, there are no poll queues any more,
+	 * or a scheduler is to be bypassed, whose tags are not by context.
 	 */
 	return vblk_get_request_here(lead, opf);
 }
@@ -337,16 +350,16 @@ static int vblk_mq_issue(struct vblk_vring *vring, struct vblk_req *lead,
 	blk_status_t status;
 
 	/*
-	 * A bypassed scheduler still gets the request if the queue is stopped.  It must not merge
-	 * it with another one: the limits of ours were checked for these bios.
+	 * If the queue is stopped, even a bypassed scheduler gets the request.  It must not merge
+	 * the request with another one, because the limits were checked for these bios only.
 	 */
 	rq->cmd_flags |= REQ_NOMERGE;
 	vblk_set_request(rq, lead);
 	vring->hctx_used = rq->mq_hctx->queue_num;
 	trace_vhost_blk_submit(lead, VHOST_BLK_ENGINE_MQ, vring->hctx_used);
 	/*
-	 * Before it is issued: it may be done when that returns.  The last one is polled
-	 * for, because a driver may end the command in parts, from its beginning on.
+	 * Do this before the request is issued, because it may be done when that returns.  Poll for
+	 * the last bio, because a driver may end the command in parts, from its beginning on.
 	 */
 	last->hctx = vring->hctx_used;
 	if (blk_rq_is_poll(rq))
@@ -376,7 +389,9 @@ static int vblk_mq_submit(struct vblk_req *lead)
 	blk_opf_t opf = REQ_OP_READ;
 	struct request *rq;
 
-	/* A scheduler or limits that came later are respected from then on. */
+	/*
+	 * A scheduler or limits may have come after the backend was opened, and hold from then on.
+	 */
 	if ((q->elevator &&
 	     !(be->flags & VHOST_BLK_BACKEND_BYPASS_SCHEDULER)) ||
 	    vblk_has_limits(lead->base.vring->dev, q))
@@ -401,8 +416,8 @@ static int vblk_mq_submit(struct vblk_req *lead)
 }
 
 /*
- * Ask the context of a request.  Its driver can take none away as long as we have
- * the reference, nor while the request is in flight.
+ * Ask the context of a request for completions.  The driver can take no context away while this
+ * code has the reference, nor while the request is in flight.
  */
 static void vblk_ask_context_of(const struct vblk_req *req)
 {
@@ -425,7 +440,10 @@ static bool vblk_same_context(const struct vblk_req *a, const struct vblk_req *b
 	return a->hctx == b->hctx;
 }
 
-/* The context was replaced: none has to wait for the others. */
+/*
+ * Ask the context of each polled request.  The context was replaced while requests were in flight,
+ * and none of them has to wait for the others.
+ */
 static void vblk_ask_each(struct vserve_vring *vring)
 {
 	struct vblk_req *req, *last = NULL;
@@ -440,9 +458,9 @@ static void vblk_ask_each(struct vserve_vring *vring)
 
 /**
  * vblk_mq_reap - ask the device for polled completions
- * @vring: has polled requests in flight; its mutex is held
+ * @vring: a vring with polled requests in flight; its mutex is held
  *
- * Nearly always all are in one context, and so the oldest and the newest are.
+ * Nearly always all of them are in one context.  Then the oldest and the newest are in the same.
  */
 void vblk_mq_reap(struct vserve_vring *vring)
 {

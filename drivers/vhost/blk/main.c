@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /dev/vhost-blk: the ioctls that only a disk has; vhost_serve has those of all devices.  All
- * but the counters run under the device's mutex.
+ * /dev/vhost-blk: the ioctls that only this device has; vhost_serve has those of all devices.  All
+ * but the one for counters run under the device's mutex.
  */
 #include <linux/compat.h>
 #include <linux/miscdevice.h>
@@ -13,7 +13,7 @@
 #define CREATE_TRACE_POINTS
 #include <trace/events/vhost_blk.h>
 
-/* Requests of one device that may be with workers at the same time. */
+/* How many requests of one device may be with workers at the same time. */
 #define VBLK_WORKERS	64
 
 static u64 vblk_features(struct vserve_dev *vdev)
@@ -31,7 +31,9 @@ static bool vblk_wants_pins(struct vblk_dev *dev, struct vblk_backend *be)
 	return dev->base.vdev.umem && be && be->flags & VHOST_BLK_BACKEND_PINNED;
 }
 
-/* Pins of the old table must not serve the new one, whatever fails. */
+/*
+ * Set a memory table.  After an error, too, the pins of the old table must not serve the new one.
+ */
 static long vblk_set_table(struct vserve_dev *vdev, void __user *argp)
 {
 	struct vblk_dev *dev = to_vblk_dev(vdev);
@@ -48,7 +50,10 @@ static long vblk_set_table(struct vserve_dev *vdev, void __user *argp)
 		pins = NULL;
 	}
 	vblk_set_pins(dev, pins);
-	/* The old table's pages count as locked until then, and the owner may try again at once. */
+	/*
+	 * Free the old table now: its pages count as locked until then, and the owner may try again
+	 * at once.
+	 */
 	if (!vserve_any_running(vdev))
 		vblk_pins_settle(dev);
 	return r;
@@ -62,10 +67,12 @@ static void vblk_use_backend(struct vblk_dev *dev, struct vblk_backend *be)
 }
 
 /*
- * The backend changes only while no request can use it.  A vring uses it from its start
- * until a stop has succeeded: a stop that timed out, or whose caller was killed, leaves the
- * vring stopping, with requests that the backend still has.  A stop in progress holds the
- * device's mutex, so this waits for it.  No ioctl can follow the close of the file.
+ * Set the backend, which changes only while no request can use it.
+ *
+ * A vring uses the backend from its start until a stop has succeeded.  If a stop timed out, or if
+ * its caller was killed, the vring goes on stopping, with requests that the backend still has.  A
+ * stop in progress holds the device's mutex, so this waits for it.  No ioctl can follow the close
+ * of the file.
  */
 static long vblk_set_backend(struct vblk_dev *dev, void __user *argp)
 {
@@ -78,10 +85,10 @@ static long vblk_set_backend(struct vblk_dev *dev, void __user *argp)
 			       offsetofend(struct vhost_blk_backend, engine));
 	if (r)
 		return r;
-	/* First, because opening a disk writes back and drops its page cache. */
+	/* Ask this first, because to open a disk is to write back and drop its page cache. */
 	if (vserve_any_running(&dev->base))
 		return -EBUSY;
-	/* A worker may still hold the old one, and what is claimed with its descriptor. */
+	/* A worker may still hold the old backend, and all that was claimed with its descriptor. */
 	flush_workqueue(dev->base.wq);
 	vblk_pins_settle(dev);
 	if (arg.fd != -1) {
@@ -90,7 +97,7 @@ static long vblk_set_backend(struct vblk_dev *dev, void __user *argp)
 			return PTR_ERR(be);
 	}
 
-	/* Pins are those of the memory table, and serve any backend. */
+	/* The pins belong to the memory table, and serve any backend. */
 	if (vblk_wants_pins(dev, be)) {
 		pins = dev->pins ?: vblk_pin_table(dev);
 		if (IS_ERR(pins)) {
@@ -138,7 +145,9 @@ static long vblk_set_cache(struct vblk_dev *dev, void __user *argp)
 	return 0;
 }
 
-/* By @cmd without its size, which is in the argument: see linux/vhost_poll.h */
+/*
+ * Handle @cmd, which comes without its size.  The size is in the argument: see linux/vhost_poll.h.
+ */
 static long vblk_ioctl(struct vserve_dev *vdev, unsigned int cmd,
 		       unsigned long arg)
 {
@@ -170,8 +179,9 @@ static long vblk_ioctl_unlocked(struct vserve_dev *vdev, unsigned int cmd,
 }
 
 /*
- * The owner's resources go with the owner.  The workers that submitted are gone, so ours is the
- * last reference: what was claimed with the backend's descriptor can be claimed again right after.
+ * Free the owner's resources, because the owner goes.  The workers that submitted are gone, so this
+ * drops the last reference to the backend.  The next owner can claim at once what was claimed with
+ * the backend's descriptor.
  */
 static void vblk_forget(struct vserve_dev *vdev)
 {
@@ -188,7 +198,7 @@ static void vblk_init_vring(struct vserve_vring *vring)
 	to_vblk_vring(vring)->hctx_used = VHOST_BLK_HCTX_AUTO;
 }
 
-/* From the page cache, in the poller's round; see engine_file.c. */
+/* Whether the poller's round copies data from the page cache; see engine_file.c. */
 static bool vblk_copies(const struct vblk_backend *be)
 {
 	return be->engine_id == VHOST_BLK_ENGINE_FILE && !(be->file->f_flags & O_DIRECT);
@@ -237,8 +247,8 @@ static const struct vserve_ops vblk_ops = {
 	.max_workers	= VBLK_WORKERS,
 	.flags		= VSERVE_PLUG,
 	/*
-	 * A guest that came from a backend with a cache keeps its flushes, and one that could
-	 * discard is told, request by request, that it no longer can.
+	 * A guest that came from a backend with a cache goes on sending flushes.  A guest that
+	 * could discard is told, request by request, that it no longer can.
 	 */
 	.tolerated	= VBLK_CACHE_FEATURES | BIT_ULL(VIRTIO_BLK_F_DISCARD) |
 			  BIT_ULL(VIRTIO_BLK_F_WRITE_ZEROES),
