@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * This file turns the guest's buffers of a request into pages for the block layer.
+ * Turn the guest's buffers of a request into pages for the block layer.
  *
- * On demand: the pages of a request are held from when it is taken until it
- * is answered.  The poller can only use the lockless page-table walk, and
- * that is offered to modules with plain references (get_user_pages_fast_only),
- * not with FOLL_PIN.  A reference is enough for shared memory and hugetlbfs,
- * which is what VMMs share with a vhost device: such a page stays the one
- * behind its address.  Anonymous memory may be copied away from a page that
- * is only referenced (fork, swap), and reclaim takes the buffers of a file
- * system's page that is not pinned, while we make it dirty.  So there the walk
- * is done with FOLL_PIN; in the poller under mmap_lock if that is free, and
- * without faults.  pin_user_pages_fast() would wait for the lock, and the owner
- * could keep it taken.
+ * On demand
+ * ---------
+ * A request holds its pages from when it is taken until it is answered.
  *
- * Pinned: the pages of the whole table were pinned when it was set, see pins.c,
- * and belong to the table, which stays for as long as a request names it.  A request
- * with a page that the table does not vouch for is done on demand, as a whole.
+ * The poller can only use the lockless page-table walk.  The kernel offers that walk to modules
+ * with plain references (get_user_pages_fast_only), and not with FOLL_PIN.  A reference is enough
+ * for shared memory and hugetlbfs, which VMMs share with a vhost device: such a page stays the one
+ * behind its address.
+ *
+ * It is not enough for other memory.  Fork or swap may copy anonymous memory away from a page that
+ * has only a reference.  For a page of a file system that is not pinned, reclaim takes the buffers
+ * while this code makes the page dirty.  So there the walk uses FOLL_PIN.  The poller then walks
+ * under mmap_lock, if the lock is free, and without faults.  It does not call
+ * pin_user_pages_fast(), which would wait for the lock, because the owner could keep the lock.
+ *
+ * Pinned
+ * ------
+ * The pages of the whole memory table were pinned when the table was set, see pins.c.  They belong
+ * to the pin table, which stays for as long as a request names it.  If the pin table does not vouch
+ * for a page of a request, all pages of the request are held on demand.
  */
 #include <linux/blkdev.h>
 #include <linux/mm.h>
@@ -25,7 +30,10 @@
 
 #include "blk.h"
 
-/* The slot keeps it, so it is charged to the owner, whichever thread allocates it. */
+/*
+ * Allocate a vector.  The slot keeps it, so it is charged to the owner, whichever thread allocates
+ * it.
+ */
 static struct bio_vec *vblk_alloc_bvec(struct vblk_dev *dev, unsigned int nr,
 				       bool may_sleep)
 {
@@ -36,7 +44,7 @@ static struct bio_vec *vblk_alloc_bvec(struct vblk_dev *dev, unsigned int nr,
 
 /**
  * vblk_drop_room - free the vector that a slot keeps
- * @req: the slot, whose request is over, or has none yet
+ * @req: the slot, whose request is over, or which has none yet
  */
 void vblk_drop_room(struct vblk_req *req)
 {
@@ -73,9 +81,10 @@ static int vblk_make_room(struct vblk_req *req, unsigned int nr, bool may_sleep)
 }
 
 /*
- * Pages that follow each other in memory and in the request are one vector, if they are of one
- * folio.  So each vector of guest memory lies in one folio as long as its pages are held: a folio
- * is not split while there is a reference or a pin that its mappings do not explain.
+ * Add a page to a request.  Pages that follow each other in memory and in the request are one
+ * vector, if they are of one folio.  So each vector of guest memory lies in one folio as long as
+ * its pages are held: the kernel does not split a folio while it has a reference or a pin that its
+ * mappings do not explain.
  */
 static void vblk_add_page(struct vblk_req *req, struct page *page,
 			  unsigned int offset, unsigned int len)
@@ -132,7 +141,7 @@ static bool vblk_any_wants_pin(struct page **pages, int nr)
 	return false;
 }
 
-/* -EXDEV: a reference is not enough for these */
+/* Hold pages by references.  Returns -EXDEV if a reference is not enough for one of them. */
 static int vblk_hold_get(unsigned long start, int nr, unsigned int flags,
 			 struct page **pages, bool may_sleep)
 {
@@ -207,7 +216,10 @@ static int vblk_map_run(struct vblk_req *req, unsigned long addr, size_t len,
 	return 0;
 }
 
-/* -ENOENT: the owner's mapping changed there, so it has to be looked up. */
+/*
+ * Map a part of a request from the pin table.  Returns -ENOENT if the owner's mapping has changed
+ * there, so that the page has to be looked up.
+ */
 static int vblk_map_entries(struct vblk_req *req, struct vblk_pin_region *region,
 			    unsigned long addr, size_t len)
 {
@@ -243,11 +255,11 @@ static int vblk_map_pinned(struct vblk_req *req, struct vblk_pins *pins, unsigne
 		    vblk_pages_of(addr, len) <= region->nr_pages - at)
 			return vblk_map_entries(req, region, addr, len);
 	}
-	/* The ring follows a new memory table before the pins do. */
+	/* The ring uses a new memory table before the pins do. */
 	return -ENOENT;
 }
 
-/* From the table @pins if there is one. */
+/* Map a span of a request: from the table @pins, if there is one, and on demand otherwise. */
 static int vblk_map_span(struct vblk_req *req, struct vblk_pins *pins, struct vblk_span span,
 			 bool may_sleep)
 {
@@ -271,8 +283,9 @@ static int vblk_map_span(struct vblk_req *req, struct vblk_pins *pins, struct vb
 }
 
 /*
- * Each page has a reference, or a pin, of its own, and all pages of a vector are of one folio,
- * see vblk_add_page().  put_page() would do more for a page of a DAX file, but these are pinned.
+ * Release the pages of vectors.  Each page has a reference, or a pin, of its own, and all pages of
+ * a vector are of one folio, see vblk_add_page().  put_page() would do more for a page of a DAX
+ * file, but these are pinned.
  */
 static void vblk_unhold(struct bio_vec *bvec, unsigned int nr, u8 hold)
 {
@@ -294,7 +307,7 @@ static void vblk_unhold_guest(struct vblk_req *req)
 		else
 			vblk_unhold(req->bvec, req->nr_bvec, req->base.hold);
 	}
-	/* The worker of the pin table looks at it before it unpins old pages. */
+	/* The worker of the pin table reads this before it unpins old pages. */
 	smp_store_release(&req->base.hold, VBLK_HOLD_NONE);
 }
 
@@ -313,9 +326,9 @@ static void vblk_free_bounce(struct vblk_req *req)
 }
 
 /*
- * Buffers the device cannot address, or only in more than one command, go
- * through pages of our own.  Only odd guests need it, so only workers do it;
- * a guest can have as many as it likes, so they are limited, too.
+ * Copy a request through pages of the kernel, because the device cannot address the guest's
+ * buffers, or only in more than one command.  Only unusual guests need this, so only workers do it.
+ * A guest can have as many such requests as it likes, so their number is limited.
  */
 static int vblk_bounce(struct vblk_req *req)
 {
@@ -338,7 +351,7 @@ static int vblk_bounce(struct vblk_req *req)
 			goto no_memory;
 		bvec_set_page(&bvec[i], page, now, 0);
 		left -= now;
-		/* Never fails: it is from pages to pages. */
+		/* The copy is from pages to pages, so it never fails. */
 		if (!vblk_is_write(req) ||
 		    copy_from_iter(page_address(page), now, &from) != now)
 			memset(page_address(page), 0, now);
@@ -415,11 +428,11 @@ static int vblk_hold_span(struct vblk_req *req, struct vblk_span span,
 
 /**
  * vblk_map_data - look up and hold the guest's pages of a request
- * @req: its type and length are known
- * @span: where the data is
+ * @req: the request; its type and length are known
+ * @span: the place of the data
  * @may_sleep: page faults are allowed
  *
- * -EAGAIN: only a worker can do it; otherwise an error is final.
+ * Return: 0, -EAGAIN if only a worker can do it, or another error, which is final.
  */
 int vblk_map_data(struct vblk_req *req, struct vblk_span span, bool may_sleep)
 {
@@ -448,6 +461,8 @@ int vblk_map_data(struct vblk_req *req, struct vblk_span span, bool may_sleep)
 }
 
 /*
+ * Make the pages of a read dirty.  Returns false if that has to wait for a page's lock.
+ *
  * A dirty folio of anonymous memory, of tmpfs or of hugetlbfs needs no lock, because it is dirty as
  * a whole.  Other file systems know which blocks of a folio are dirty, so they have to hear of each
  * read.  A vector of guest memory lies in one folio, see vblk_add_page().
@@ -471,11 +486,11 @@ static bool vblk_dirty(struct bio_vec *bvec, unsigned int nr, bool may_sleep)
 }
 
 /**
- * vblk_unmap_data - vserve_ops.release: let go of the pages
- * @vreq: the backend is done with it
- * @may_sleep: as it says
+ * vblk_unmap_data - vserve_ops.release: release the pages of a request
+ * @vreq: the request; the backend is done with it
+ * @may_sleep: a worker calls
  *
- * Returns false if it takes long, or has to wait for a page's lock.
+ * Return: false if this takes long, or has to wait for a page's lock.
  */
 bool vblk_unmap_data(struct vserve_req *vreq, bool may_sleep)
 {
@@ -485,11 +500,14 @@ bool vblk_unmap_data(struct vserve_req *vreq, bool may_sleep)
 
 	if (req->base.hold == VBLK_HOLD_NONE)
 		return true;
-	/* That many pages, or a copy of them, take longer than a round may. */
+	/* To release this many pages, or to copy them, takes longer than a round may. */
 	if (!may_sleep && (req->nr_guest || req->base.bytes > VBLK_MAX_BYTES))
 		return false;
 	if (req->type == VIRTIO_BLK_T_IN) {
-		/* First: what is dirty may be written back and be clean again. */
+		/*
+		 * Copy first, because pages that were made dirty may be written back and be clean
+		 * again.
+		 */
 		if (req->nr_guest && req->base.status == VIRTIO_BLK_S_OK)
 			vblk_bounce_back(req);
 		if (!vblk_dirty(guest, nr, may_sleep))

@@ -5,7 +5,7 @@
 
 #include "parse.h"
 
-/* Addresses are never followed. */
+/* The functions under test do not read memory, so any address will do. */
 static struct iovec buf(unsigned long addr, size_t len)
 {
 	return (struct iovec){ .iov_base = (void __user *)addr, .iov_len = len };
@@ -133,7 +133,7 @@ static void payload_is_a_bounded_list(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, vblk_check_ranges(&lim, type, 48), VIRTIO_BLK_S_IOERR);
 	lim.max_discard_sectors = 0;
 	KUNIT_EXPECT_EQ(test, vblk_check_ranges(&lim, type, 16), VIRTIO_BLK_S_UNSUPP);
-	/* One, as offered. */
+	/* The guest was offered one range. */
 	type = VIRTIO_BLK_T_WRITE_ZEROES;
 	KUNIT_EXPECT_EQ(test, vblk_check_ranges(&lim, type, 16), VIRTIO_BLK_S_OK);
 	KUNIT_EXPECT_EQ(test, vblk_check_ranges(&lim, type, 32), VIRTIO_BLK_S_IOERR);

@@ -1,43 +1,43 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * VHOST_BLK_BACKEND_PINNED: the pages of a whole memory table are pinned when the owner sets the
- * table, and unpinned when the last request goes that names the table.
+ * table.  After another table has replaced it, they are unpinned when the last request ends that
+ * names the old one.
+ *
  * They count as the owner's locked memory.  A table that replaces another takes over the other's
  * count, so that the owner needs no room for both: the old one goes soon.
  *
- * The owner's mapping changes under the pins.  A balloon, free-page reporting and
- * virtio-mem punch pages out of the guest's memory; later there is a new page
- * behind the address, and the pin holds an orphan.  So the table
- * follows the mapping:
+ * The owner's mapping changes under the pins.  A balloon, free-page reporting and virtio-mem punch
+ * pages out of the guest's memory.  Later there is a new page behind the address, and the pin holds
+ * an orphan.  So the table follows the mapping:
  *
- * - An entry may be used as long as it is trusted: since its page was looked up
- *   nothing has unmapped it.  The data path tests that bit, and looks pages that
- *   are not trusted up on demand.
- * - An interval notifier for each region takes the trust away before the mapping
- *   changes.  The owner's system call returns after that, and the guest hears of
- *   it later still, so a request that the guest makes then finds no trust.  A
- *   request that was taken before may go on with the old page.  The guest gave
- *   away memory that a device was using, and no device could do better.
- * - The worker unpins what lost its trust once no request can use it: requests
- *   hold no references, so it waits until those that name the table, and were taken
- *   before, are done.
- * - A page that a request missed is pinned again by the worker, if it is mapped
- *   then.  A page that is not mapped stays so: the balloon may have it.
+ * - A request may use an entry as long as the entry is trusted: nothing has unmapped its page since
+ *   the page was looked up.  The data path tests that bit, and looks pages that are not trusted up
+ *   on demand.
+ * - An interval notifier for each region takes the trust away before the mapping changes.  The
+ *   owner's system call returns after that, and the guest hears of it later still.  So a request
+ *   that the guest makes then finds no trust.  A request that was taken before may go on with the
+ *   old page: the guest gave away memory that a device was using, and no device could do better.
+ * - The worker unpins pages that have lost their trust once no request can use them.  Requests hold
+ *   no references, so the worker waits until those that name the table, and were taken before, are
+ *   done.
+ * - If a request has missed a page, the worker pins the page again, if it is mapped then.  A page
+ *   that is not mapped stays so: the balloon may have it.
  *
- * States of an entry, and who changes them:
+ * States of an entry, and the tasks that change them:
  *
  *   0 --worker--> page|TRUSTED --notifier--> page --worker--> page|OLD --worker--> 0
  *
- * The notifier only clears the one bit, atomically, and the worker leaves trusted
- * entries alone.  Pinning is done between mmu_interval_read_begin() and
- * mmu_interval_read_retry(), the latter and the storing of the entries under
- * seq_lock.  The notifier sets its sequence number under seq_lock and clears the bits
- * afterwards: an entry is either there for it to be seen, or is not stored.
+ * The notifier only clears the one bit, atomically, and the worker leaves trusted entries alone.
+ * The worker pins pages between mmu_interval_read_begin() and mmu_interval_read_retry().  It calls
+ * the latter, and stores the entries, under seq_lock.  The notifier sets its sequence number under
+ * seq_lock, and clears the bits afterwards.  So the notifier sees an entry, or the worker does not
+ * store it.
  *
- * A change that keeps the page behind its address loses no trust: protection
- * (fork copies pinned pages for the child), NUMA hints, soft-dirty bits.  Some
- * others turn out to be none later, as migration does that fails because of the
- * pin.  Then the page is pinned again when it is asked for.
+ * A change that keeps the page behind its address loses no trust: protection (fork copies pinned
+ * pages for the child), NUMA hints, soft-dirty bits.  Some others turn out to be no change later,
+ * as a migration that fails because of the pin.  Then the page is pinned again when a request asks
+ * for it.
  */
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
@@ -48,16 +48,16 @@
 
 #include "blk.h"
 
-/* Until the worker looks after entries that were hit or missed. */
+/* How long until the worker looks after entries that were hit or missed. */
 #define VBLK_PINS_DELAY		(HZ / 10)
-/* How often it asks whether old requests are done. */
+/* How often the worker looks whether old requests are done. */
 #define VBLK_PINS_RECHECK	max(HZ / 100, 1)
 /*
- * Chunks that it pins again at a time.  The guest has a say in how often it tries, and
- * an attempt for each page of a chunk is the worst case.
+ * How many chunks the worker pins again at a time.  The guest has a say in how often the worker
+ * tries, and in the worst case it makes an attempt for each page of a chunk.
  */
 #define VBLK_PINS_AT_ONCE	16
-/* Invalidations may go on while pages are pinned. */
+/* How often the worker tries to pin pages whose mapping changes meanwhile. */
 #define VBLK_PINS_TRIES		3
 
 static unsigned long vblk_chunks_of(const struct vblk_pin_region *region)
@@ -81,7 +81,7 @@ static void vblk_pins_wake(struct vblk_pins *pins, unsigned long delay)
 	queue_delayed_work(system_unbound_wq, &pins->work, delay);
 }
 
-/* Returns whether there was any trust to lose. */
+/* Take the trust of a chunk's entries away.  Returns whether any of them was trusted. */
 static bool vblk_distrust_chunk(struct vblk_pin_region *region, unsigned long at,
 				unsigned long end)
 {
@@ -95,7 +95,7 @@ static bool vblk_distrust_chunk(struct vblk_pin_region *region, unsigned long at
 		any = true;
 	}
 	if (any) {
-		/* The worker clears the chunk's bit, then looks at entries. */
+		/* The worker clears the chunk's bit, and then looks at the entries. */
 		smp_mb__before_atomic();
 		set_bit(chunk, region->hit);
 	}
@@ -160,7 +160,7 @@ static const struct mmu_interval_notifier_ops vblk_pins_notifier_ops = {
 	.invalidate = vblk_pins_invalidate,
 };
 
-/* Returns false if the mapping changed since @seq. */
+/* Store the pages of a batch.  Returns false if the mapping has changed since @seq. */
 static bool vblk_store_entries(struct vblk_pin_region *region, unsigned long at,
 			       int nr, unsigned long seq)
 {
@@ -173,7 +173,7 @@ static bool vblk_store_entries(struct vblk_pin_region *region, unsigned long at,
 		return false;
 	}
 	for (i = 0; i < nr; i++)
-		/* The data path goes on from there without a lock. */
+		/* The data path reads entries without a lock. */
 		smp_store_release(&region->entries[at + i],
 				  (unsigned long)pins->batch[i] |
 				  VBLK_PIN_TRUSTED);
@@ -182,8 +182,8 @@ static bool vblk_store_entries(struct vblk_pin_region *region, unsigned long at,
 }
 
 /*
- * Pins up to a chunk of pages, whose entries are 0.  Returns how many of them are
- * dealt with; those whose mapping does not keep still are left to be looked up.
+ * Pin up to a chunk of pages, whose entries are 0.  Returns how many of them are dealt with.  If
+ * the mapping of some changes again and again, requests have to look these up.
  */
 static int vblk_pin_some(struct vblk_pin_region *region, unsigned long at, int nr,
 			 unsigned int flags)
@@ -206,7 +206,7 @@ static int vblk_pin_some(struct vblk_pin_region *region, unsigned long at, int n
 	return got;
 }
 
-/* Unpins the entries of a chunk that have @bits, or all if these are 0. */
+/* Unpin the entries of a chunk that have @bits, or all entries if @bits is 0. */
 static void vblk_unpin_chunk(struct vblk_pin_region *region, unsigned long chunk,
 			     unsigned long bits)
 {
@@ -282,11 +282,11 @@ static void vblk_unpin_old(struct vblk_pins *pins)
 
 static unsigned int vblk_nr_vrings(struct vblk_dev *dev)
 {
-	/* Pairs with the release in add_vring(). */
+	/* Pairs with the release in vserve_add_vring(). */
 	return smp_load_acquire(&dev->base.vdev.nvqs);
 }
 
-/* Waits for rounds that run, and so hold their vring's mutex. */
+/* Wait for rounds that run, and so hold their vring's mutex. */
 static void vblk_end_rounds(struct vblk_dev *dev)
 {
 	unsigned int i;
@@ -298,9 +298,10 @@ static void vblk_end_rounds(struct vblk_dev *dev)
 }
 
 /*
- * A round that looked at entries before they were marked holds its vring's mutex,
- * or has released it: its requests were taken no later than now.  Rounds that begin
- * after find the marks.
+ * Set the time up to which requests may use entries that were just marked.
+ *
+ * A round that looked at an entry before it was marked holds its vring's mutex, or has released it.
+ * So its requests were taken no later than now.  Rounds that begin after this find the marks.
  */
 static void vblk_set_cutoff(struct vblk_pins *pins)
 {
@@ -325,7 +326,7 @@ static bool vblk_vring_uses(struct vserve_vring *vring, const struct vblk_pins *
 	return found;
 }
 
-/* Does a request use the table that was taken at @cutoff or before? */
+/* Whether a request that was taken up to @cutoff uses the table. */
 static bool vblk_any_uses(const struct vblk_pins *pins, u64 cutoff)
 {
 	struct vblk_dev *dev = pins->dev;
@@ -337,7 +338,10 @@ static bool vblk_any_uses(const struct vblk_pins *pins, u64 cutoff)
 	return false;
 }
 
-/* Not to fault: a page that the guest has given away is not to come back. */
+/*
+ * Pin the pages of a chunk again.  This must not fault a page in, because a page that the guest has
+ * given away must not come back.
+ */
 static void vblk_repin_chunk(struct vblk_pin_region *region, unsigned long chunk)
 {
 	unsigned long at = chunk * VBLK_PIN_CHUNK;
@@ -359,7 +363,7 @@ static void vblk_repin_chunk(struct vblk_pin_region *region, unsigned long chunk
 	}
 }
 
-/* Returns whether there is more to do. */
+/* Pin chunks again that requests have missed.  Returns whether there are more. */
 static bool vblk_repin_wanted(struct vblk_pins *pins)
 {
 	unsigned int left = VBLK_PINS_AT_ONCE, i;
@@ -383,7 +387,7 @@ static bool vblk_repin(struct vblk_pins *pins)
 	struct mem_cgroup *memcg;
 	bool more;
 
-	/* A vring that runs has it, too. */
+	/* A vring that runs holds the mm, too. */
 	if (!mmget_not_zero(pins->mm))
 		return false;
 	memcg = vserve_charge_owner(&pins->dev->base);
@@ -450,7 +454,7 @@ static void vblk_pins_work(struct work_struct *work)
 	if (pins->waiting && !vblk_any_uses(pins, pins->cutoff)) {
 		vblk_unpin_old(pins);
 		pins->waiting = false;
-		/* More may have been hit in the meantime. */
+		/* More entries may have been hit in the meantime. */
 		more = true;
 	}
 	more |= vblk_repin(pins);
@@ -462,11 +466,11 @@ static void vblk_pins_work(struct work_struct *work)
 }
 
 /**
- * vblk_pins_want - a request missed an entry
- * @region: of the table
- * @at: which
+ * vblk_pins_want - have an entry pinned again, because a request has missed it
+ * @region: a region of the table
+ * @at: the index of the entry
  *
- * From a round; the worker pins it, and those around it, again.
+ * A round calls this.  The worker then pins the entry and those around it.
  */
 void vblk_pins_want(struct vblk_pin_region *region, unsigned long at)
 {
@@ -477,7 +481,10 @@ void vblk_pins_want(struct vblk_pin_region *region, unsigned long at)
 		vblk_pins_wake(region->pins, VBLK_PINS_DELAY);
 }
 
-/* No round finds the table any more.  Once its notifiers are gone, nothing queues its work. */
+/*
+ * Stop following the mapping.  No round finds the table any more.  Once its notifiers are gone,
+ * nothing queues its work.
+ */
 static void vblk_unfollow(struct vblk_pins *pins)
 {
 	unsigned int i;
@@ -490,10 +497,10 @@ static void vblk_unfollow(struct vblk_pins *pins)
 
 /**
  * vblk_set_pins - have new requests use another pin table
- * @dev: its mutex is held; vrings may run
- * @pins: the table, or NULL: there is none
+ * @dev: the device; its mutex is held; vrings may run
+ * @pins: the table; NULL: none
  *
- * Requests in flight may use the old table, which goes with the last of them.
+ * Requests in flight may use the old table, which is freed with the last of them.
  */
 void vblk_set_pins(struct vblk_dev *dev, struct vblk_pins *pins)
 {
@@ -504,7 +511,10 @@ void vblk_set_pins(struct vblk_dev *dev, struct vblk_pins *pins)
 	smp_store_release(&dev->pins, pins);
 	if (!old)
 		return;
-	/* Those that found the old table: then no request comes to use it, or asks for its work. */
+	/*
+	 * Wait for rounds that found the old table.  After this no new request uses it, or queues
+	 * its work.
+	 */
 	vblk_end_rounds(dev);
 	vblk_unfollow(old);
 	mutex_lock(&dev->replaced_lock);
@@ -515,7 +525,7 @@ void vblk_set_pins(struct vblk_dev *dev, struct vblk_pins *pins)
 
 /**
  * vblk_pins_settle - free the pin tables that were replaced, at once
- * @dev: its mutex is held; no vring runs or stops, so no request uses them
+ * @dev: the device; its mutex is held; no vring runs or stops, so no request uses these tables
  */
 void vblk_pins_settle(struct vblk_dev *dev)
 {
@@ -528,8 +538,8 @@ void vblk_pins_settle(struct vblk_dev *dev)
 }
 
 /**
- * vblk_pins_init - a device has no pins at first
- * @dev: no other task knows it yet
+ * vblk_pins_init - set up a device without pins
+ * @dev: the device; no other task knows it yet
  */
 void vblk_pins_init(struct vblk_dev *dev)
 {
@@ -538,13 +548,13 @@ void vblk_pins_init(struct vblk_dev *dev)
 	INIT_DELAYED_WORK(&dev->replaced_work, vblk_replaced_work);
 }
 
-/* The size is the owner's word; an absurd one is no reason to warn. */
+/* Allocate memory.  The owner chooses the size, so an absurd one must not make the kernel warn. */
 static void *vblk_alloc_zeroed(unsigned long nr, size_t size)
 {
 	gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_NOWARN | __GFP_ZERO;
 	size_t bytes = array_size(nr, size);
 
-	/* A terabyte has as many entries as kvmalloc() gives. */
+	/* For a terabyte of guest memory the entries take as much as kvmalloc() gives. */
 	return bytes > INT_MAX ? __vmalloc(bytes, gfp) : kvmalloc(bytes, gfp);
 }
 
@@ -642,7 +652,10 @@ static int vblk_pin_regions(struct vblk_pins *pins)
 	return r;
 }
 
-/* Pages beyond the old table's; the owner's limit is checked before pinning. */
+/*
+ * Count the pages beyond those of the old table.  This checks the owner's limit before pages are
+ * pinned.
+ */
 static int vblk_account_more(struct vblk_pins *pins, unsigned long total)
 {
 	struct vblk_pins *old = pins->dev->pins;
@@ -670,8 +683,10 @@ static void vblk_take_over_account(struct vblk_pins *pins, unsigned long total)
 }
 
 /**
- * vblk_pin_table - pin all memory of the device's table
- * @dev: its mutex is held, by its owner; its old pins are about to be replaced
+ * vblk_pin_table - pin all memory of the device's memory table
+ * @dev: the device; its owner calls, with its mutex held, and is about to replace the old pins
+ *
+ * Return: the pin table, or an error.
  */
 struct vblk_pins *vblk_pin_table(struct vblk_dev *dev)
 {
