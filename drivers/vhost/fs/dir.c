@@ -104,8 +104,8 @@ static int vhfs_gather(struct vhfs_handle *handle, u64 pos,
 
 	mutex_lock(&handle->pos_lock);
 	/*
-	 * Seek to the beginning even from there, because btrfs looks for the directory's last name
-	 * then.
+	 * Seek even if the position is at the beginning, because btrfs then looks for the last
+	 * name.
 	 */
 	if (!pos || dir->f_pos != pos) {
 		at = vfs_llseek(dir, pos, SEEK_SET);

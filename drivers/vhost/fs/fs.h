@@ -16,8 +16,8 @@
  * -----------
  * Operations see dentries and inodes, never paths.  A node comes from a lookup of one component in
  * a directory that is a node.  The mount of the directory that is served is a private clone without
- * children.  No symbolic link is followed, and only regular files and directories are opened.  Each
- * time before a request uses a node, vhfs_node_check() makes sure that it is still beneath the
+ * children.  No symbolic link is followed, and only regular files and directories are opened.
+ * Before a request uses a node, vhfs_node_check() makes sure that the node is still beneath the
  * root, so that a rename on the host leads no guest out.
  *
  * An export with submounts crosses into the file systems that the host has mounted beneath the
@@ -26,7 +26,7 @@
  * export.
  *
  * Locks, the outer one first
- * -------------------------
+ * --------------------------
  * - the device's mutex (vhost_dev.mutex): the export comes and goes
  * - handle->pos_lock: the position of an open directory
  * - i_rwsem and all other locks of the VFS
@@ -39,8 +39,9 @@
  * An export outlives its requests, because vrings are stopped before it goes.  A request holds its
  * node and its handle from vhfs_run() until it ends.  A READ in the poller's round holds only the
  * handle, which holds the node: see vhfs_handle_get_known().  A FORGET or RELEASE meanwhile takes
- * the id away, and not the object.  The poller never frees a node or a handle: if it may have the
- * last reference, vhfs_node_put() and vhfs_handle_put() leave the object to the export's reaper.
+ * the id away, and not the object.  The poller's round never frees a node or a handle.  If it may
+ * have the last reference, vhfs_node_put() and vhfs_handle_put() leave the object to the export's
+ * reaper.
  */
 #ifndef _VHOST_FS_FS_H
 #define _VHOST_FS_FS_H

@@ -94,14 +94,17 @@ int vhfs_init(struct vhfs_req *req)
 	if (arg->major < FUSE_KERNEL_VERSION)
 		return -EPROTO;
 	/*
-	 * A guest with a newer major version is to send INIT again with ours (see
+	 * A guest with a newer major version sends INIT again, with the server's (see
 	 * uapi/linux/fuse.h).
 	 */
 	if (arg->major > FUSE_KERNEL_VERSION) {
 		vhfs_answer_init(req, 0);
 		return 0;
 	}
-	/* virtio-fs came with 7.31, and versions before 7.27 were never tried. */
+	/*
+	 * virtio-fs came with 7.31.  Older versions were never tried, and those before 7.27 are
+	 * refused.
+	 */
 	if (arg->minor < 27)
 		return -EPROTO;
 

@@ -205,7 +205,7 @@ static bool vhfs_mount_look(const struct vhfs_mount *mount)
 }
 
 /**
- * vhfs_mount_is_in_place - vhfs_mount_is_reached() of a mount that has a parent
+ * vhfs_mount_is_in_place - whether a mount that has a parent is still where it was found
  * @mount: the mount, held
  *
  * All tasks of the host share one lock for the tree of mounts.  So this looks once in a tick,

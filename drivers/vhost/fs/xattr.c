@@ -219,8 +219,8 @@ static ssize_t vhfs_get_acl(struct vhfs_req *req, void *value, size_t size)
 		return -EOPNOTSUPP;
 	acl = vfs_get_acl(vhfs_idmap(req), vhfs_dentry(req), req->names[0]);
 	/*
-	 * The session has ACLs, but this file system has none.  With this error a Linux guest would
-	 * fail each permission check.
+	 * The session has ACLs, but this file system has none.  If a Linux guest got -EOPNOTSUPP,
+	 * it would fail each permission check.
 	 */
 	if (acl == ERR_PTR(-EOPNOTSUPP))
 		return -ENODATA;

@@ -19,7 +19,7 @@
  * wait meanwhile.
  */
 #define VSERVE_COPY_BYTES	((unsigned int)SZ_1M)
-/* Each ring of the device may copy this much all the same. */
+/* Each ring of the device may copy this much, even if the sum is more than VSERVE_COPY_BYTES. */
 #define VSERVE_COPY_MIN		((unsigned int)SZ_128K)
 /*
  * How many descriptors a round may read.  Empty ones have no bytes, and take as long to read as

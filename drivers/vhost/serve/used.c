@@ -199,8 +199,8 @@ static void vserve_count(struct vserve_req *req)
 }
 
 /*
- * Have the device finish a request, and count it.  The guest does not see the used index yet, so
- * that its counts and ours agree later.  Returns false if finish() needs page faults.
+ * Have the device finish a request, and count it.  This comes before the guest sees the used index,
+ * so that its counts and those of the vring agree.  Returns false if finish() needs page faults.
  */
 static bool vserve_answer(struct vserve_req *req, bool may_sleep)
 {
@@ -245,7 +245,7 @@ int vserve_put_finished(struct vserve_vring *vring, unsigned int budget,
 		if (!req->answered) {
 			/*
 			 * The guest or its VMM has taken the memory away.  Give no answer, because
-			 * the guest would take the data that are there now for ours.
+			 * the guest would take the data that are there now for one.
 			 */
 			vserve_malformed(vring, VSERVE_NO_STATUS);
 			vserve_break(vring);

@@ -70,8 +70,8 @@ static long vserve_stop_jiffies(void)
 /*
  * Detach a vring from its poller.
  *
- * Whichever task stops the vring later waits only for threads of the poller that the vring has
- * then.  So wait here for a thread of this poller that sleeps in a request.  Returns false if it
+ * The task that stops the vring later waits only for threads of the poller that the vring has then.
+ * So wait here for a thread of this poller that sleeps in a request.  Returns false if the thread
  * still sleeps after the time limit.
  */
 static bool vserve_detach(struct vserve_vring *vring)
