@@ -101,7 +101,7 @@ enum vhfs_name {
 #define VHFS_OP_DIR		BIT(3)	/* its node has to be a directory */
 #define VHFS_OP_BEFORE_INIT	BIT(4)	/* it needs no session */
 #define VHFS_OP_CHANGES		BIT(5)	/* it fails on a read-only export */
-#define VHFS_OP_AS_CALLER	BIT(6)	/* the caller gets what it makes */
+#define VHFS_OP_AS_CALLER	BIT(6)	/* files that it makes belong to the caller */
 #define VHFS_OP_DATA_IN		BIT(7)	/* the guest's data follow its arguments */
 #define VHFS_OP_DATA_OUT	BIT(8)	/* it writes its data to the guest's pages */
 #define VHFS_OP_ARGS_VARY	BIT(9)	/* arguments may be shorter than @in */
