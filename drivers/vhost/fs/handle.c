@@ -14,8 +14,8 @@
 #include "fs.h"
 
 /*
- * __fput_sync() closes the file now.  fput() would leave that for later, and tasks that wait for
- * the file's locks, for ETXTBSY or for umount would wait for longer.
+ * __fput_sync() closes the file now.  fput() would leave that for later.  Until then the file would
+ * keep its locks, exec would fail with ETXTBSY, and umount with EBUSY.
  */
 static void vhfs_close_file(struct vhfs_handle *handle)
 {

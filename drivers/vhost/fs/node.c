@@ -618,7 +618,7 @@ int vhfs_node_again(struct vhfs_req *req, struct vhfs_node *node)
 	return vhfs_count_lookup(node, node->inode, NULL, &old) ? 0 : -ESTALE;
 }
 
-/* Take @count off a node's lookups, and return true, but only if some are left then. */
+/* Take @count off a node's lookups, if some are left after that.  Returns whether it did. */
 static bool vhfs_count_down(struct vhfs_node *node, u64 count)
 {
 	bool left;

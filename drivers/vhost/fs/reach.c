@@ -106,8 +106,8 @@ static int vhfs_is_beneath(void *context, struct dentry *dentry)
 }
 
 /*
- * Replace errors that mean that the inode is not there by -ESTALE.  Others, of the disk or for want
- * of memory, may not come again.
+ * Replace errors that mean that the inode is not there by -ESTALE.  Other errors, of the disk or
+ * for want of memory, may pass.
  */
 static int vhfs_stale_or(int error)
 {
