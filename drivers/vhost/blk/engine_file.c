@@ -61,7 +61,9 @@ static void vblk_file_finish(struct vblk_req *req, long res)
 		vblk_req_fail(req, res < 0 ? res : -EIO);
 }
 
-/* Whether the file system has left the end of a direct write to this file, because it may sleep. */
+/*
+ * Whether the file system leaves it to this engine to end a direct write, because that may sleep.
+ */
 static bool vblk_file_is_deferred(const struct kiocb *iocb)
 {
 	return iocb->ki_flags & IOCB_DIO_CALLER_COMP && iocb->dio_complete;

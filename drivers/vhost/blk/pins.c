@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * VHOST_BLK_BACKEND_PINNED: the pages of a whole memory table are pinned when the owner sets the
- * table.  After another table has replaced it, they are unpinned when the last request ends that
- * names the old one.
+ * table.  When the device uses the table no more, they are unpinned as soon as the last request
+ * that names the table has ended.
  *
  * They count as the owner's locked memory.  A table that replaces another takes over the other's
  * count, so that the owner needs no room for both: the old one goes soon.
@@ -133,7 +133,10 @@ static bool vblk_changes_pages(const struct mmu_notifier_range *range)
 	case MMU_NOTIFY_SOFT_DIRTY:
 		return false;
 	case MMU_NOTIFY_RELEASE:
-		/* A running vring holds the mm, so no request is left. */
+		/*
+		 * A vring that runs holds the mm.  The mm is released, so no vring runs, and no
+		 * request is left.
+		 */
 		return false;
 	default:
 		return true;

@@ -10,7 +10,7 @@
  *
  * The end of a write may sleep, because the page cache has to drop its copy of the data.  By
  * default a kernel worker does that on the CPU that submitted, and there it waits until the poller
- * gives up the CPU.  With IOCB_DIO_CALLER_COMP the file system leaves that part to this file: the
+ * gives up the CPU.  With IOCB_DIO_CALLER_COMP the file system leaves that part to vhost_fs: the
  * poller's thread calls iocb->dio_complete() after its next round.  iomap does so for writes into
  * blocks that have data.  Writes into a hole or into preallocated blocks still end in that kernel
  * worker.
@@ -62,7 +62,7 @@ bool vhfs_direct_needs_no_thread(const struct vhfs_req *req)
 }
 
 /*
- * End a request.  If the file system has left a part of a write's end to this file, the caller may
+ * End a request.  If the file system leaves a part of a write's end to vhost_fs, the caller may
  * sleep.
  */
 static void vhfs_direct_end(struct vhfs_req *req)
