@@ -118,9 +118,12 @@ static int vhfs_open_trunc(struct vhfs_req *req, struct file *file)
 	r = get_write_access(inode);
 	if (!r) {
 		r = break_lease(inode, O_WRONLY);
+		/*
+		 * Without ATTR_OPEN, because the file was opened without O_TRUNC.  FUSE takes that
+		 * flag to say that its server has truncated the file in OPEN.
+		 */
 		if (!r)
-			r = vhfs_truncate(req, &file->f_path, NULL, 0,
-					  ATTR_MTIME | ATTR_CTIME | ATTR_OPEN);
+			r = vhfs_truncate(req, &file->f_path, NULL, 0, ATTR_MTIME | ATTR_CTIME);
 		put_write_access(inode);
 	}
 	mnt_drop_write(file->f_path.mnt);
