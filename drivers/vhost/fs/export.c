@@ -5,6 +5,7 @@
  */
 #include <linux/file.h>
 #include <linux/memcontrol.h>
+#include <linux/random.h>
 #include <linux/slab.h>
 #include <linux/user_namespace.h>
 
@@ -156,6 +157,7 @@ static void vhfs_init_fields(struct vhfs_export *ex,
 	ex->vain_until = jiffies;
 	ex->memcg = get_mem_cgroup_from_mm(current->mm);
 	ex->user_ns = get_user_ns(current_user_ns());
+	ex->generation = get_random_u32() ?: 1;
 	ex->pid = current->tgid;
 }
 

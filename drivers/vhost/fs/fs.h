@@ -458,9 +458,12 @@ struct vhfs_timeout {
  * @top: @root, as a mount of nodes
  * @mounts: the mounts beneath @top in which the guest knows nodes
  * @pid: the owner's, for the host's lists of locks
- * @wq: works that wait for locks, and the swapper
+ * @generation: of all nodes.  The numbers of nodes begin anew in each export.  Without it, a handle
+ *	that the guest gave away by NFS would name another file after that
+ * @wq: works that wait for locks
  * @reap_wq: @reaper: frees what the poller has put on @reap_nodes and @reap_handles
- * @swapper: swaps nodes beyond max_dentries
+ * @reap_since: jiffies when @reaper began to free what it frees now; 0: it frees nothing
+ * @swap_wq: @swapper: swaps nodes beyond max_dentries
  * @vain_until: no node could be swapped; the swapper begins again at this time, or if a file is
  *	closed
  * @strict: max_dentries was given.  Then it is a limit for all live nodes, and requests beyond it
@@ -484,6 +487,7 @@ struct vhfs_export {
 	pid_t pid;
 	struct vhfs_session session;
 	struct mutex session_lock;	/* INIT and DESTROY, one at a time */
+	u32 generation;
 	struct vhfs_table table;
 	struct vhfs_node *root_node;
 	struct vhfs_locks *locks;

@@ -33,6 +33,12 @@ static int vhfs_stat_entry(struct vhfs_req *req, const struct vhfs_place *at,
 	if (r)
 		return r;
 	vhfs_fill_attr(at, &stat, &out->attr);
+	/*
+	 * FUSE makes the root of a mount itself, with a generation of 0, and takes another one for
+	 * a sign that the node is stale.
+	 */
+	if (!vhfs_is_mount_root(at->mount, at->dentry))
+		out->generation = req->ex->generation;
 	vhfs_set_timeouts(req->ex, out);
 	return 0;
 }
