@@ -139,8 +139,10 @@ static void vhfs_reap(struct work_struct *work)
 {
 	struct vhfs_export *ex = container_of(work, struct vhfs_export, reaper);
 
+	WRITE_ONCE(ex->reap_since, jiffies | 1);
 	vhfs_reap_handles(ex);
 	vhfs_reap_nodes(ex);
+	WRITE_ONCE(ex->reap_since, 0);
 }
 
 static void vhfs_init_fields(struct vhfs_export *ex,

@@ -494,6 +494,7 @@ struct vhfs_export {
 	struct workqueue_struct *wq;
 	struct workqueue_struct *reap_wq;
 	struct work_struct reaper;
+	unsigned long reap_since;
 	struct work_struct swapper;
 	unsigned long vain_until;
 	bool strict;

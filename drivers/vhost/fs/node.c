@@ -695,10 +695,23 @@ void vhfs_node_unknow(struct vhfs_req *req, u64 id)
 	vhfs_forget_one(req->ex, id, 1, req->may_sleep && !req->hot);
 }
 
+/*
+ * Does the reaper need long, as for the blocks of a huge file, or on a frozen file system?  Then a
+ * worker frees the nodes that the guest forgets.  No limit counts nodes that wait for the reaper.
+ */
+static bool vhfs_reaper_is_late(const struct vhfs_export *ex)
+{
+	unsigned long since = READ_ONCE(ex->reap_since);
+
+	return unlikely(since) && time_after(jiffies, since + HZ);
+}
+
 int vhfs_forget(struct vhfs_req *req)
 {
 	const struct fuse_forget_in *arg = vhfs_args(req, struct fuse_forget_in);
 
+	if (!req->may_sleep && vhfs_reaper_is_late(req->ex))
+		return VHFS_PUNT;
 	vhfs_forget_one(req->ex, req->in.nodeid, arg->nlookup, req->may_sleep);
 	return 0;
 }
@@ -710,6 +723,8 @@ int vhfs_batch_forget(struct vhfs_req *req)
 	const struct fuse_forget_one *one = req->tail;
 	u32 i;
 
+	if (!req->may_sleep && vhfs_reaper_is_late(req->ex))
+		return VHFS_PUNT;
 	if (arg->count > req->tail_len / sizeof(*one))
 		return -EINVAL;
 	for (i = 0; i < arg->count; i++)
