@@ -184,21 +184,27 @@ static int vhfs_fill_export(struct vhfs_export *ex)
 		goto creds;
 	/*
 	 * To free a removed file changes the file system, so the reaper freezes with the workers
-	 * (see vserve_alloc_dev()).  @wq does not freeze, because a worker may wait for the
-	 * swapper.
+	 * (see vserve_alloc_dev()).  The swapper does not freeze, because a worker may wait for it.
+	 * It has a queue of its own, because works for locks may wait for the server of a file
+	 * system.
 	 */
 	ex->reap_wq = alloc_workqueue("vhost_fs-reap", WQ_UNBOUND | WQ_FREEZABLE, 1);
 	if (!ex->reap_wq)
 		goto wq;
+	ex->swap_wq = alloc_workqueue("vhost_fs-swap", WQ_UNBOUND, 1);
+	if (!ex->swap_wq)
+		goto reap_wq;
 	ex->locks = vhfs_locks_open(ex);
 	if (!ex->locks)
-		goto reap_wq;
+		goto swap_wq;
 	r = vhfs_table_init(ex);
 	if (r)
 		goto locks;
 	return 0;
 locks:
 	vhfs_locks_close(ex->locks);
+swap_wq:
+	destroy_workqueue(ex->swap_wq);
 reap_wq:
 	destroy_workqueue(ex->reap_wq);
 wq:
@@ -255,6 +261,7 @@ void vhfs_export_close(struct vhfs_export *ex)
 	flush_work(&ex->reaper);
 	vhfs_table_destroy(ex);
 	vhfs_locks_close(ex->locks);
+	destroy_workqueue(ex->swap_wq);
 	destroy_workqueue(ex->reap_wq);
 	destroy_workqueue(ex->wq);
 	vhfs_creds_close(ex->creds);

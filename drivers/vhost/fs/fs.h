@@ -492,6 +492,7 @@ struct vhfs_export {
 	struct vhfs_node *root_node;
 	struct vhfs_locks *locks;
 	struct workqueue_struct *wq;
+	struct workqueue_struct *swap_wq;
 	struct workqueue_struct *reap_wq;
 	struct work_struct reaper;
 	unsigned long reap_since;

@@ -449,7 +449,7 @@ int vhfs_make_room(struct vhfs_req *req)
 	struct vhfs_export *ex = req->ex;
 
 	if (!vhfs_in_vain(ex))
-		queue_work(ex->wq, &ex->swapper);
+		queue_work(ex->swap_wq, &ex->swapper);
 	if (!vhfs_is_full(ex))
 		return 0;
 	if (!req->may_sleep || req->hot)
