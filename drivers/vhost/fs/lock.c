@@ -18,6 +18,7 @@
  * not run the work after the end.
  */
 #include <linux/filelock.h>
+#include <linux/hash.h>
 #include <linux/module.h>
 #include <linux/rhashtable.h>
 #include <linux/slab.h>
@@ -34,6 +35,9 @@
 #define RETRY_MAX_MS	100U
 /* If a flock lock goes, this many of the requests that wait for one try at once. */
 #define FLOCK_WAKES	8
+/* To find those, at most this many of all requests that wait are looked at. */
+#define FLOCK_LOOKS	256
+#define TRIES_BITS	3
 
 /*
  * struct vhfs_locks - the locks of an export
@@ -43,6 +47,9 @@
  * @lock: protects @owners and @waits
  * @owners: owners, by the guest's number
  * @waits: requests that wait for a lock
+ * @tries: by the inode's address.  The VFS walks all locks of a file with a spin lock held, and a
+ *	guest can have many.  So one worker tries for the locks of a file, and the others sleep
+ * @interrupts: one INTERRUPT at a time walks @waits, for the same reason
  * @nr: owners and waits
  * @ranges: POSIX locks in the host's lists, and the copies of them that requests have
  * @claims: owners that have, or had, locks by a handle, counted for each handle
@@ -53,6 +60,8 @@ struct vhfs_locks {
 	spinlock_t lock;		/* owners, waits */
 	struct rhashtable owners;
 	struct list_head waits;
+	struct mutex tries[1 << TRIES_BITS];
+	struct mutex interrupts;
 	atomic_t nr;
 	atomic_long_t ranges;
 	atomic_long_t claims;
@@ -236,57 +245,71 @@ static s64 vhfs_max_ranges(const struct vhfs_locks *locks)
 	return (s64)locks->ex->cfg.max_locks * RANGES_PER_LOCK;
 }
 
+static struct vhfs_claim *vhfs_find_claim(const struct vhfs_handle *handle,
+					  const struct vhfs_owner *owner)
+{
+	struct vhfs_claim *claim;
+
+	lockdep_assert_held(&handle->claim_lock);
+	list_for_each_entry(claim, &handle->claims, node)
+		if (!owner || claim->owner == owner)
+			return claim;
+	return NULL;
+}
+
 /*
  * Note that an owner has locks by a handle, so that they go with the handle if the guest does not
  * release them.
  */
 static int vhfs_claim(struct vhfs_handle *handle, struct vhfs_owner *owner)
 {
-	struct vhfs_claim *new = kmalloc(sizeof(*new), GFP_KERNEL_ACCOUNT);
 	struct vhfs_locks *locks = owner->locks;
-	struct vhfs_claim *claim;
-	bool found = false;
-	int r = 0;
+	struct vhfs_claim *new;
+	bool found;
 
+	/* An owner that has a claim keeps its locks, without memory and beyond the limit. */
+	spin_lock(&handle->claim_lock);
+	found = vhfs_find_claim(handle, owner);
+	spin_unlock(&handle->claim_lock);
+	if (found)
+		return 0;
+	if (atomic_long_inc_return(&locks->claims) > vhfs_max_ranges(locks)) {
+		atomic64_inc(&locks->ex->refused);
+		goto uncount;
+	}
+	new = kmalloc(sizeof(*new), GFP_KERNEL_ACCOUNT);
 	if (!new)
-		return -ENOLCK;
+		goto uncount;
 	new->owner = owner;
 	spin_lock(&handle->claim_lock);
-	list_for_each_entry(claim, &handle->claims, node)
-		if (claim->owner == owner) {
-			found = true;
-			break;
-		}
-	/* An owner that has a claim keeps its locks, however many claims there are. */
-	if (!found && atomic_long_inc_return(&locks->claims) > vhfs_max_ranges(locks)) {
-		atomic_long_dec(&locks->claims);
-		r = -ENOLCK;
-	} else if (!found) {
+	/* Another request of the owner may have been here. */
+	found = vhfs_find_claim(handle, owner);
+	if (!found) {
 		refcount_inc(&owner->refs);
 		list_add(&new->node, &handle->claims);
-		new = NULL;
 	}
 	spin_unlock(&handle->claim_lock);
-	kfree(new);
-	if (r)
-		atomic64_inc(&locks->ex->refused);
-	return r;
+	if (found) {
+		atomic_long_dec(&locks->claims);
+		kfree(new);
+	}
+	return 0;
+uncount:
+	atomic_long_dec(&locks->claims);
+	return -ENOLCK;
 }
 
 static struct vhfs_claim *vhfs_take_claim(struct vhfs_handle *handle,
 					  struct vhfs_owner *owner)
 {
-	struct vhfs_claim *claim, *found = NULL;
+	struct vhfs_claim *claim;
 
 	spin_lock(&handle->claim_lock);
-	list_for_each_entry(claim, &handle->claims, node)
-		if (!owner || claim->owner == owner) {
-			found = claim;
-			list_del(&claim->node);
-			break;
-		}
+	claim = vhfs_find_claim(handle, owner);
+	if (claim)
+		list_del(&claim->node);
 	spin_unlock(&handle->claim_lock);
-	return found;
+	return claim;
 }
 
 static void vhfs_drop_claim(struct vhfs_claim *claim)
@@ -361,11 +384,13 @@ void vhfs_unlock_all(struct vhfs_handle *handle)
 void vhfs_flock_freed(struct vhfs_export *ex, const struct inode *inode)
 {
 	struct vhfs_locks *locks = ex->locks;
-	unsigned int wakes = 0;
+	unsigned int wakes = 0, looks = 0;
 	struct vhfs_wait *wait;
 
 	spin_lock(&locks->lock);
 	list_for_each_entry(wait, &locks->waits, node) {
+		if (++looks > FLOCK_LOOKS)
+			break;
 		if (file_inode(wait->handle->file) != inode || wait->fl.fl_lmops)
 			continue;
 		mod_delayed_work(ex->wq, &wait->work, 0);
@@ -505,17 +530,10 @@ static int vhfs_try_flock(struct vhfs_handle *handle, struct file_lock *fl)
 	return r;
 }
 
-/*
- * Try to take a lock.  Returns FILE_LOCK_DEFERRED if @fl asks for FL_SLEEP and the VFS has queued
- * it.
- */
-static int vhfs_try_lock(struct vhfs_handle *handle, struct file_lock *fl)
+static int vhfs_try_posix(struct vhfs_handle *handle, struct file_lock *fl)
 {
-	int r;
+	int r = vfs_lock_file(handle->file, F_SETLK, fl, NULL);
 
-	if (fl->c.flc_flags & FL_FLOCK)
-		return vhfs_try_flock(handle, fl);
-	r = vfs_lock_file(handle->file, F_SETLK, fl, NULL);
 	if (r || fl->c.flc_type == F_UNLCK)
 		return r;
 	/*
@@ -525,6 +543,27 @@ static int vhfs_try_lock(struct vhfs_handle *handle, struct file_lock *fl)
 	r = vhfs_claim(handle, fl->c.flc_owner);
 	if (r)
 		locks_remove_posix(handle->file, fl->c.flc_owner);
+	return r;
+}
+
+/*
+ * Try to take a lock.  Returns FILE_LOCK_DEFERRED if @fl asks for FL_SLEEP and the VFS has queued
+ * it.
+ */
+static int vhfs_try_lock(struct vhfs_handle *handle, struct file_lock *fl)
+{
+	struct inode *inode = file_inode(handle->file);
+	struct mutex *tries = &handle->ex->locks->tries[hash_ptr(inode, TRIES_BITS)];
+	bool is_flock = fl->c.flc_flags & FL_FLOCK, remote;
+	int r;
+
+	/* The server of a file system with locks of its own may take long, or never answer. */
+	remote = is_flock ? handle->file->f_op->flock : handle->file->f_op->lock;
+	if (!remote)
+		mutex_lock(tries);
+	r = is_flock ? vhfs_try_flock(handle, fl) : vhfs_try_posix(handle, fl);
+	if (!remote)
+		mutex_unlock(tries);
 	return r;
 }
 
@@ -753,6 +792,7 @@ int vhfs_interrupt(struct vhfs_req *req)
 	struct vhfs_wait *wait;
 	int r = -EAGAIN;
 
+	mutex_lock(&locks->interrupts);
 	spin_lock(&locks->lock);
 	list_for_each_entry(wait, &locks->waits, node)
 		if (wait->req->in.unique == unique) {
@@ -761,6 +801,7 @@ int vhfs_interrupt(struct vhfs_req *req)
 			break;
 		}
 	spin_unlock(&locks->lock);
+	mutex_unlock(&locks->interrupts);
 	return r;
 }
 
@@ -800,6 +841,7 @@ unsigned int vhfs_locks_used(struct vhfs_locks *locks)
 struct vhfs_locks *vhfs_locks_open(struct vhfs_export *ex)
 {
 	struct vhfs_locks *locks = kzalloc(sizeof(*locks), GFP_KERNEL_ACCOUNT);
+	unsigned int i;
 
 	if (!locks)
 		return NULL;
@@ -807,6 +849,9 @@ struct vhfs_locks *vhfs_locks_open(struct vhfs_export *ex)
 	refcount_set(&locks->refs, 1);
 	spin_lock_init(&locks->lock);
 	INIT_LIST_HEAD(&locks->waits);
+	mutex_init(&locks->interrupts);
+	for (i = 0; i < ARRAY_SIZE(locks->tries); i++)
+		mutex_init(&locks->tries[i]);
 	if (!rhashtable_init(&locks->owners, &vhfs_owners))
 		return locks;
 	kfree(locks);
