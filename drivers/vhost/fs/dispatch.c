@@ -27,9 +27,8 @@
 #define CLOSES	(VHFS_OP_PLAIN | VHFS_OP_CLOSES)
 
 #define OP(what, function, its_flags, its_in, its_out, ...)		\
-	[FUSE_##what] = { .name = #what, .run = vhfs_##function,	\
-			  .flags = its_flags, .in = its_in,		\
-			  .out = its_out, __VA_ARGS__ }
+	[FUSE_##what] = { .run = vhfs_##function, .flags = its_flags,	\
+			  .in = its_in, .out = its_out, __VA_ARGS__ }
 #define IN(type)	sizeof(struct fuse_##type##_in)
 #define OUT(type)	sizeof(struct fuse_##type##_out)
 #define OPENED		(OUT(entry) + OUT(open))
@@ -73,7 +72,7 @@ const struct vhfs_op vhfs_ops[VHFS_OPS] = {
 	OP(OPENDIR,	opendir, HOT | DIR, IN(open), OUT(open)),
 	OP(RELEASE,	release, HOT | CLOSES, IN(release), 0),
 	OP(RELEASEDIR,	release, HOT | CLOSES, IN(release), 0),
-	OP(FLUSH,	flush,	HOT, IN(flush), 0),
+	OP(FLUSH,	flush,	HOT | VHFS_OP_ANYWHERE, IN(flush), 0),
 	OP(FSYNC,	fsync,	0, IN(fsync), 0),
 	OP(FSYNCDIR,	fsync,	0, IN(fsync), 0),
 	OP(FALLOCATE,	fallocate, CHANGES, IN(fallocate), 0),
@@ -120,7 +119,7 @@ static __always_inline int vhfs_check_node(struct vhfs_req *req)
 	int r;
 
 	/* The guest may close a file that has left the export. */
-	if (req->op->flags & (VHFS_OP_NO_NODE | VHFS_OP_CLOSES))
+	if (req->op->flags & (VHFS_OP_NO_NODE | VHFS_OP_CLOSES | VHFS_OP_ANYWHERE))
 		return 0;
 	r = vhfs_is_live(req->node) ? 0 : vhfs_bring_back(req, req->node);
 	if (r)

@@ -111,10 +111,10 @@ enum vhfs_name {
 #define VHFS_OP_HOT		BIT(13)	/* it may sleep, and mostly does not */
 #define VHFS_OP_ROOM		BIT(14)	/* it may make a file that the guest is told of */
 #define VHFS_OP_CLOSES		BIT(15)	/* its node may be forgotten, or swapped */
+#define VHFS_OP_ANYWHERE	BIT(16)	/* its node has an open file, and may be out of the export */
 
 /**
  * struct vhfs_op - one line of the table of operations
- * @name: its name, for people with a debugger
  * @run: the function that carries it out
  * @flags: VHFS_OP_*
  * @in: size of its fixed arguments, in bytes
@@ -123,9 +123,8 @@ enum vhfs_name {
  * @names: the kinds of the strings behind the fixed arguments
  */
 struct vhfs_op {
-	const char *name;
 	int (*run)(struct vhfs_req *req);
-	u16 flags;
+	u32 flags;
 	u16 in;
 	u16 in_min;
 	u16 out;
