@@ -157,9 +157,9 @@ static void vhfs_init_fields(struct vhfs_export *ex,
 	INIT_WORK(&ex->reaper, vhfs_reap);
 	INIT_WORK(&ex->swapper, vhfs_swapper);
 	ex->vain_until = jiffies;
+	ex->generation = get_random_u32() ?: 1;
 	ex->memcg = get_mem_cgroup_from_mm(current->mm);
 	ex->user_ns = get_user_ns(current_user_ns());
-	ex->generation = get_random_u32() ?: 1;
 	ex->pid = current->tgid;
 }
 

@@ -486,13 +486,13 @@ struct vhfs_export {
 	pid_t pid;
 	struct vhfs_session session;
 	struct mutex session_lock;	/* INIT and DESTROY, one at a time */
-	u32 generation;
 	struct vhfs_table table;
+	u32 generation;
 	struct vhfs_node *root_node;
 	struct vhfs_locks *locks;
 	struct workqueue_struct *wq;
-	struct workqueue_struct *swap_wq;
 	struct workqueue_struct *reap_wq;
+	struct workqueue_struct *swap_wq;
 	struct work_struct reaper;
 	unsigned long reap_since;
 	struct work_struct swapper;

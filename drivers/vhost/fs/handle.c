@@ -244,7 +244,7 @@ struct vhfs_handle *vhfs_handle_get_known(const struct vhfs_req *req, u64 id)
 		return NULL;
 	node = handle->node;
 	if (node && node->id == req->in.nodeid && READ_ONCE(node->lookups) &&
-	    READ_ONCE(node->inode) == file_inode(handle->file) &&
+	    smp_load_acquire(&node->inode) == file_inode(handle->file) &&
 	    handle->file->f_path.mnt == node->mount->mnt && vhfs_node_is_beneath(node))
 		return handle;
 	vhfs_handle_put(handle, false);

@@ -805,6 +805,8 @@ void vhfs_table_clear(struct vhfs_export *ex)
 	spin_lock(&table->lock);
 	WRITE_ONCE(table->session, table->session + 1);
 	spin_unlock(&table->lock);
+	/* Pairs with the barrier in vhfs_handle_set(). */
+	smp_mb();
 	vhfs_handles_clear(ex);
 	xa_for_each(&table->nodes, id, node) {
 		vhfs_forget_one(ex, id, U64_MAX, true);
