@@ -216,6 +216,7 @@ static int pvfs_find_vqs(struct pvfs_dev *dev)
 	dev->hiprio.vq = vqs[PVFS_HIPRIO];
 	for (i = 1; i < n; i++)
 		virtio_poll_ring(&dev->queues[i - 1].poll, vqs[i]);
+	virtio_poll_bear_stray_interrupts(dev->vdev);
 	dev->up = true;
 out:
 	kfree(vqs);

@@ -50,6 +50,7 @@
 #define VIRTIO_POLL_MAX_US	1000000U
 
 struct task_struct;
+struct virtio_device;
 struct virtio_poller;
 struct virtio_poll_queue;
 struct virtqueue;
@@ -148,6 +149,7 @@ struct virtio_poll_queue {
 void __virtio_poll_init(struct virtio_poll_queue *q, const struct virtio_poll_ops *ops,
 			const struct virtio_poll_settings *settings, struct lock_class_key *key);
 void virtio_poll_ring(struct virtio_poll_queue *q, struct virtqueue *vq);
+void virtio_poll_bear_stray_interrupts(struct virtio_device *vdev);
 void virtio_poll_release(struct virtio_poll_queue *q);
 void virtio_poll_forget(struct virtio_poll_queue *q);
 bool virtio_poll_cpu_wanted(struct virtio_poll_queue *q);

@@ -6,7 +6,6 @@
 #include "pvblk.h"
 
 #include <linux/interrupt.h>
-#include <linux/irq.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 #include <linux/pci.h>
@@ -103,27 +102,6 @@ static void pvblk_cancel_reaps(struct pvblk_dev *dev)
 }
 
 /*
- * Without an event index a device may interrupt although it was told not to, and some devices
- * always do.  If a poller has found the answer already, the kernel takes such an interrupt for one
- * that no handler wants, and after too many of these it turns the vector off for good.
- *
- * So the driver turns this guard of the kernel off for MSI-X.  There the vectors belong to the
- * device alone (with vDPA to the function that it is a part of).  An interrupt line may be shared,
- * so it keeps the guard.
- */
-static void pvblk_bear_stray_interrupts(struct virtio_device *vdev)
-{
-	struct device *parent = vdev->dev.parent;
-	int i, irq;
-
-	if (virtio_has_feature(vdev, VIRTIO_RING_F_EVENT_IDX) || !parent ||
-	    !dev_is_pci(parent) || !to_pci_dev(parent)->msix_enabled)
-		return;
-	for (i = 0; (irq = pci_irq_vector(to_pci_dev(parent), i)) > 0; i++)
-		irq_set_status_flags(irq, IRQ_NO_DEBUG);
-}
-
-/*
  * Ask for one set of vectors, as the interrupt core does by default.  But without this callback the
  * core takes cpu_hotplug_lock.  While a CPU goes offline, a task holds that lock and waits for
  * requests, which may wait for a restart.  The restart must not wait for that lock in turn.
@@ -161,7 +139,7 @@ static int pvblk_find_vqs(struct pvblk_dev *dev)
 		virtio_poll_ring(&vq->q, vqs[i]);
 		vq->answered = jiffies;
 	}
-	pvblk_bear_stray_interrupts(dev->vdev);
+	virtio_poll_bear_stray_interrupts(dev->vdev);
 out:
 	kfree(vqs);
 	kfree(info);

@@ -21,8 +21,10 @@
 #include "poll.h"
 
 #include <linux/delay.h>
+#include <linux/irq.h>
 #include <linux/jiffies.h>
 #include <linux/module.h>
+#include <linux/pci.h>
 #include <linux/sched.h>
 #include <linux/sched/clock.h>
 #include <linux/sched/isolation.h>
@@ -751,6 +753,31 @@ void virtio_poll_ring(struct virtio_poll_queue *q, struct virtqueue *vq)
 	q->callbacks = false;
 }
 EXPORT_SYMBOL_GPL(virtio_poll_ring);
+
+/**
+ * virtio_poll_bear_stray_interrupts - do not let the kernel turn the device's interrupts off
+ * @vdev: the device, with its rings
+ *
+ * Without an event index a device may interrupt although it was told not to, and some devices
+ * always do.  If a poller has found the answer already, the kernel takes such an interrupt for one
+ * that no handler wants, and after too many of these it turns the vector off for good.
+ *
+ * So this function turns that guard of the kernel off for MSI-X.  There the vectors belong to the
+ * device alone (with vDPA to the function that it is a part of).  An interrupt line may be shared,
+ * so it keeps the guard.
+ */
+void virtio_poll_bear_stray_interrupts(struct virtio_device *vdev)
+{
+	struct device *parent = vdev->dev.parent;
+	int i, irq;
+
+	if (virtio_has_feature(vdev, VIRTIO_RING_F_EVENT_IDX) || !parent ||
+	    !dev_is_pci(parent) || !to_pci_dev(parent)->msix_enabled)
+		return;
+	for (i = 0; (irq = pci_irq_vector(to_pci_dev(parent), i)) > 0; i++)
+		irq_set_status_flags(irq, IRQ_NO_DEBUG);
+}
+EXPORT_SYMBOL_GPL(virtio_poll_bear_stray_interrupts);
 
 /**
  * virtio_poll_release - wait until no poller has a queue
