@@ -334,7 +334,11 @@ void pvfs_send_forget(struct fuse_iqueue *fiq, struct fuse_forget_link *link)
 
 	link->next = NULL;
 	spin_lock(&hp->lock);
-	if (!hp->live) {
+	/*
+	 * With DESTROY the server forgets all nodes.  The core sends more FORGETs after it, while
+	 * umount drops dentries, and they would count for the next mount.
+	 */
+	if (!hp->live || !READ_ONCE(container_of(fiq, struct fuse_conn, iq)->connected)) {
 		spin_unlock(&hp->lock);
 		kfree(link);
 		return;
@@ -479,8 +483,8 @@ static bool pvfs_hiprio_idle(struct pvfs_hiprio *hp)
 }
 
 /**
- * pvfs_hiprio_drain - wait until the server has taken all FORGETs
- * @dev: the device; the mount sends no more of them
+ * pvfs_hiprio_drain - wait until the server has taken all FORGETs, or give the device up
+ * @dev: the device; the mount sends no more of them, see pvfs_send_forget()
  *
  * Umount calls this before it sends DESTROY, because a FORGET that the server takes after that
  * would count for the next mount.
@@ -495,5 +499,6 @@ void pvfs_hiprio_drain(struct pvfs_dev *dev)
 			return;
 		usleep_range(500, 1000);
 	}
-	pr_warn("pvfs: %s does not take messages from the hiprio queue\n", dev->tag);
+	pr_err("pvfs: %s does not take FORGET, and is given up\n", dev->tag);
+	queue_work(pvfs_fail_wq, &dev->fail_work);
 }

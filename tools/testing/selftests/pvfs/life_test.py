@@ -241,6 +241,28 @@ class Killed(PvfsCase):
         self.mount()
         self.sh("flock /mnt/file true")
 
+    def test_no_forget_comes_after_the_end_of_the_mount(self):
+        """The next mount's files may have the same numbers."""
+        self.server.valid = 60
+        try:
+            self.sh("stat /mnt/file; stat /mnt/file; umount /mnt; sleep 0.5")
+        finally:
+            self.server.valid = 0
+        self.assertFalse(self.server.mounted)
+        self.mount()
+        self.let_go()
+        self.assertEqual(self.server.late, 0)
+
+    def test_interrupts_for_replies_that_were_polled_do_not_count_as_stray(self):
+        """This server interrupts for each reply.  After 100,000 stray ones the kernel takes none."""
+        self.sh("for i in $(seq 64); do stat /mnt/file >/dev/null; done")
+        counts = self.sh(
+            "for n in $(sed -n 's/:.*-requests.*//p' /proc/interrupts); do "
+            "sed -n 's/^count //p' /proc/irq/$n/spurious; done"
+        ).split()
+        self.assertGreater(len(counts), 0)
+        self.assertEqual(set(counts), {"0"})
+
     def test_a_late_release_does_not_outlive_its_mount(self):
         """The next mount's files may have the same numbers."""
         pid = self.start('sh -c "exec sleep 1000 </mnt/file"')

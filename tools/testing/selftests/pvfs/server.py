@@ -59,6 +59,8 @@ class Liar(Backend):
         self.held = []
         self.handles = 0
         self.lookups = Counter()
+        self.mounted = False
+        self.late = 0  # FORGETs between DESTROY and the next INIT
         self.plus = False  # names come by READDIRPLUS, and one of them with nonsense
         self.valid = 0  # seconds that names and attributes hold
         self.told = 0
@@ -105,8 +107,8 @@ class Liar(Backend):
         if opcode == INTERRUPT:
             self.interrupt(reply, struct.unpack_from("<Q", message, 40)[0])
         elif opcode in SILENT:
+            self.late += not self.mounted
             self.forgotten(opcode, nodeid, message[40:])
-            self.lookups.pop(ROOT, None)  # which umount forgets, too
             reply.header = b""
         else:
             reply.fill(self.answer(opcode, nodeid, message[40:]))
@@ -184,7 +186,12 @@ class Liar(Backend):
     def answer(self, opcode, nodeid, arguments):
         """An error number, or the body of a reply."""
         if opcode == INIT:
+            self.mounted = True
             return self.init()
+        if opcode == DESTROY:
+            self.mounted = False
+            self.lookups.clear()
+            return b""
         if opcode == LOOKUP:
             inode = NAMES.get((nodeid, arguments.rstrip(b"\0")))
             if inode is None:
@@ -207,7 +214,7 @@ class Liar(Backend):
             return b""
         if opcode in (SETLK, SETLKW):
             return self.lock(nodeid, arguments)
-        if opcode in (READDIR, DESTROY, SYNCFS):
+        if opcode in (READDIR, SYNCFS):
             return b""
         return errno.ENOSYS
 
