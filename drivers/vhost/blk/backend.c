@@ -20,7 +20,8 @@
 #define BACKEND_FLAGS	(VHOST_BLK_BACKEND_READ_ONLY |		\
 			 VHOST_BLK_BACKEND_BYPASS_SCHEDULER |	\
 			 VHOST_BLK_BACKEND_NO_POLL_QUEUES |	\
-			 VHOST_BLK_BACKEND_PINNED)
+			 VHOST_BLK_BACKEND_PINNED |		\
+			 VHOST_BLK_BACKEND_NO_DISCARD)
 
 /* Without help by the hardware, to write zeroes means to write pages, so keep one request short. */
 #define ZERO_PAGES_SECTORS	(16 * 1024 * 1024 / SECTOR_SIZE)
@@ -275,7 +276,7 @@ static u32 vblk_request_bytes(struct vblk_backend *be)
 
 static u32 vblk_discard_sectors(struct vblk_backend *be)
 {
-	if (be->read_only)
+	if (be->read_only || be->flags & VHOST_BLK_BACKEND_NO_DISCARD)
 		return 0;
 	if (be->bdev)
 		return bdev_max_discard_sectors(be->bdev);
@@ -349,6 +350,7 @@ void vblk_backend_limits(struct vblk_backend *be, u64 features,
 	vblk_backend_now(be, lim);
 	lim->max_bytes = VBLK_LARGE_BYTES;
 	lim->max_discard_ranges = vblk_discard_segs(be);
+	lim->may_unmap = vblk_discard_sectors(be) != 0;
 	lim->max_discard_sectors = 0;
 	if (features & BIT_ULL(VIRTIO_BLK_F_DISCARD))
 		lim->max_discard_sectors = vblk_discard_sectors(be);

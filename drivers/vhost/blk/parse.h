@@ -39,6 +39,7 @@ struct vblk_limits {
 	u32 max_discard_sectors;	/* 0: not offered */
 	u32 max_write_zeroes_sectors;	/* 0: not offered */
 	u32 max_discard_ranges;
+	bool may_unmap;			/* write-zeroes may free blocks */
 	bool read_only;
 };
 

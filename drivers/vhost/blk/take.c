@@ -119,6 +119,12 @@ static int vblk_prep_ranges(struct vblk_req *req, const struct vblk_limits *lim,
 		status = vblk_check_range(lim, req->type, &req->ranges[i]);
 		if (status != VIRTIO_BLK_S_OK)
 			goto out;
+		/*
+		 * The guest was told in write_zeroes_may_unmap that the backend frees nothing, but
+		 * drivers (virtio_blk is one) set the flag without a look at it.
+		 */
+		if (!lim->may_unmap)
+			req->ranges[i].flags &= ~VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP;
 	}
 	return 0;
 out:

@@ -39,6 +39,8 @@ enum vhost_blk_engine {
 #define VHOST_BLK_BACKEND_NO_POLL_QUEUES	(1U << 2)
 /* pin guest memory when the table is set, accounted to RLIMIT_MEMLOCK */
 #define VHOST_BLK_BACKEND_PINNED		(1U << 3)
+/* the guest frees no blocks: no discards, and write-zeroes keeps what it zeroes allocated */
+#define VHOST_BLK_BACKEND_NO_DISCARD		(1U << 4)
 
 /**
  * struct vhost_blk_backend - VHOST_BLK_SET_BACKEND

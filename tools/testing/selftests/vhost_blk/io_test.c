@@ -574,6 +574,38 @@ static void discard_frees_exactly_its_range(void)
 	rig_close(&g);
 }
 
+/* The owner forbids discards.  Drivers set the flag of write-zeroes all the same. */
+static void an_owner_may_have_all_blocks_kept(void)
+{
+	struct rig_opts o = { .flags = VHOST_BLK_BACKEND_NO_DISCARD };
+	u64 discard = FEATURE(VIRTIO_BLK_F_DISCARD);
+	struct stat before, after;
+	struct vhost_blk_info info;
+	const char *file;
+	struct rig g;
+
+	backend_need_modules();
+	file = file_create(8);
+	o.stopped = true;
+	rig_open(&g, file, &o);
+	rig_info(&g, &info);
+	EXPECT_EQ(info.flags & o.flags, o.flags);
+	EXPECT_EQ(info.max_discard_sectors, 0);
+	EXPECT_EQ(info.write_zeroes_may_unmap, 0);
+	EXPECT_EQ((info.features | g.dev.offered) & discard, 0);
+	/* A guest that could discard before keeps the feature, and each of its discards fails. */
+	EXPECT_EQ(vblk_set_features(g.dev.fd, g.dev.features | discard), 0);
+	EXPECT_EQ(vdev_start(&g.dev, &g.ring[0]), 0);
+	rig_pattern(g.data, RIG_DATA, 5);
+	EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_OUT, 0, g.data, RIG_DATA), 0);
+	EXPECT(!stat(file, &before));
+	EXPECT_EQ(range_io(&g, VIRTIO_BLK_T_DISCARD, 0, 2048, 0), VIRTIO_BLK_S_UNSUPP);
+	EXPECT_EQ(range_io(&g, VIRTIO_BLK_T_WRITE_ZEROES, 0, 2048, 1), VIRTIO_BLK_S_OK);
+	EXPECT(!stat(file, &after));
+	EXPECT_EQ(after.st_blocks, before.st_blocks);
+	rig_close(&g);
+}
+
 static void bad_ranges_are_refused(void)
 {
 	const char *disk = usual_disk();
@@ -797,6 +829,7 @@ int main(int argc, char **argv)
 		TEST(write_zeroes_zeroes_exactly_its_range),
 		TEST(write_zeroes_of_a_file_keeps_its_blocks),
 		TEST(discard_frees_exactly_its_range),
+		TEST(an_owner_may_have_all_blocks_kept),
 		TEST(bad_ranges_are_refused),
 		TEST(a_bad_block_fails_its_request_alone),
 		TEST(every_mode_moves_data_right),
