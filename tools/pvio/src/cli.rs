@@ -93,6 +93,17 @@ pub enum Cache {
     Writethrough,
 }
 
+/// What comes of the guest's discards; the words are QEMU's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Discard {
+    /// nothing: the guest frees no blocks, and zeroes that it writes stay allocated
+    #[value(alias = "off")]
+    Ignore,
+    /// blocks of the disk, or of the image's file system, are freed
+    #[value(alias = "on")]
+    Unmap,
+}
+
 /// The format of an image. The operator says it; its content is the guest's to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -164,6 +175,10 @@ pub struct DiskArgs {
     #[arg(long, value_enum, default_value = "writeback", value_name = "MODE")]
     pub cache: Cache,
 
+    /// What comes of the guest's discards (fstrim)
+    #[arg(long, value_enum, default_value = "unmap", value_name = "MODE")]
+    pub discard: Discard,
+
     /// Group that may connect to the socket [default: the umask decides who may]
     #[arg(long, value_name = "GROUP", conflicts_with = "fd")]
     pub socket_group: Option<String>,
@@ -203,8 +218,9 @@ pub struct BlkArgs {
     pub blk_file: Option<PathBuf>,
 
     /// One of several disks: socket=PATH or fd=N, path=DEVICE, and any of read-only, direct,
-    /// format=raw, pinned, bypass-scheduler, no-poll-queues, serial=, cache=, engine=, hctx=N:N..,
-    /// num-queues=, queue-size=, weight=, socket-group=; a comma in a value is written twice
+    /// format=raw, pinned, bypass-scheduler, no-poll-queues, serial=, cache=, discard=, engine=,
+    /// hctx=N:N.., num-queues=, queue-size=, weight=, socket-group=; a comma in a value is written
+    /// twice
     #[arg(short, long, value_name = "KEY=VALUE,...")]
     pub device: Vec<String>,
 
@@ -384,6 +400,7 @@ fn set_option(args: &mut DiskArgs, key: &str, value: &str) -> crate::Result<()> 
             args.serial = serial(value).map_err(|e| format!("--device {key}: {e}"))?;
         }
         "cache" => args.cache = choice(key, value)?,
+        "discard" => args.discard = choice(key, value)?,
         "socket-group" => args.socket_group = Some(value.into()),
         "engine" => args.engine = choice(key, value)?,
         "weight" => args.weight = bounded(key, value, 1000)?,
@@ -541,6 +558,32 @@ mod tests {
         assert_eq!(u[1].args.cache, Cache::Writethrough);
         assert_eq!(u[1].args.serial, "x");
         assert_eq!(name_of(&u[0]), "a");
+    }
+
+    #[test]
+    fn discards_may_be_ignored_as_qemu_says_it() {
+        let modes = |line: &[&str]| -> crate::Result<_> {
+            let modes = units(&parse(line)?)?.into_iter();
+            Ok(modes.map(|u| u.args.discard).collect::<Vec<_>>())
+        };
+        assert_eq!(modes(&["-s/s", "/d"]).unwrap(), [Discard::Unmap]);
+        for (word, mode) in [
+            ("ignore", Discard::Ignore),
+            ("off", Discard::Ignore),
+            ("unmap", Discard::Unmap),
+            ("on", Discard::Unmap),
+        ] {
+            let one = format!("--discard={word}");
+            assert_eq!(modes(&["-s/s", &one, "/d"]).unwrap(), [mode], "{word}");
+        }
+        let two = modes(&[
+            "--discard=ignore",
+            "--device=socket=/a,path=/x",
+            "--device=socket=/b,path=/y,discard=unmap",
+        ]);
+        assert_eq!(two.unwrap(), [Discard::Ignore, Discard::Unmap]);
+        assert!(modes(&["-s/s", "--discard=never", "/d"]).is_err());
+        assert!(modes(&["--device=socket=/a,path=/x,discard=never"]).is_err());
     }
 
     #[test]

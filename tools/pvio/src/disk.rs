@@ -121,6 +121,12 @@ impl Disk {
                 )
             }
             Some(libc::EROFS) => format!("{name} is read-only: give --read-only"),
+            // Disk::open() has refused the kinds of file that vhost_blk does not serve.
+            Some(libc::EINVAL) if self.opts.flags & uapi::BACKEND_NO_DISCARD != 0 => format!(
+                "{name}: the vhost_blk that is loaded is older than pvio and cannot ignore \
+                 discards: load the installed one ('modprobe -r vhost_blk', 'modprobe \
+                 vhost_blk'), or leave out --discard=ignore"
+            ),
             Some(libc::EINVAL) => format!("{name}: the kernel cannot serve this kind of file"),
             _ => format!("{name}: the kernel refuses it: {e}"),
         }
@@ -428,6 +434,21 @@ mod tests {
         assert!(said(path.metadata().unwrap()).contains("ReadWritePaths="));
         let device = Path::new("/dev/null").metadata().unwrap();
         assert!(!said(device).contains("ReadWritePaths="));
+    }
+
+    #[test]
+    fn a_module_that_cannot_ignore_discards_is_named() {
+        let f = image(&[0; 512]);
+        let said = |flags| {
+            let opts = Options {
+                flags,
+                ..Default::default()
+            };
+            let disk = Disk::open(f.as_path(), &opts).unwrap();
+            disk.explain_backend(&io::Error::from_raw_os_error(libc::EINVAL))
+        };
+        assert!(said(uapi::BACKEND_NO_DISCARD).contains("--discard=ignore"));
+        assert!(!said(0).contains("--discard"));
     }
 
     #[test]

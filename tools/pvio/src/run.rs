@@ -15,7 +15,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::blk::{self, Blk};
-use crate::cli::{self, BlkArgs, Cache, Door, PollArgs, Unit};
+use crate::cli::{self, BlkArgs, Cache, Discard, DiskArgs, Door, PollArgs, Unit};
 use crate::cpus::{self, Places};
 use crate::disk::{self, Disk};
 use crate::error::{Context, Error, Result};
@@ -172,19 +172,22 @@ fn poll_cpus(args: &PollArgs, places: &Places) -> Result<Vec<u32>> {
 }
 
 fn open_disk(unit: &Unit) -> Result<Disk> {
-    let a = &unit.args;
+    Disk::open(&unit.path, &disk_options(&unit.args))
+}
+
+fn disk_options(a: &DiskArgs) -> disk::Options {
     let flag = |on, bit| if on { bit } else { 0 };
-    let opts = disk::Options {
+    disk::Options {
         read_only: a.read_only,
         direct: a.direct,
         is_raw: a.format.is_some(),
         flags: flag(a.pinned, uapi::BACKEND_PINNED)
             | flag(a.bypass_scheduler, uapi::BACKEND_BYPASS_SCHEDULER)
-            | flag(a.no_poll_queues, uapi::BACKEND_NO_POLL_QUEUES),
+            | flag(a.no_poll_queues, uapi::BACKEND_NO_POLL_QUEUES)
+            | flag(a.discard == Discard::Ignore, uapi::BACKEND_NO_DISCARD),
         engine: a.engine as u32,
         serial: a.serial.clone(),
-    };
-    Disk::open(&unit.path, &opts)
+    }
 }
 
 fn serve_disk(unit: &Unit, disk: Disk, pollers: Vec<RawFd>) -> Result<Served<Blk<Node>>> {
@@ -447,8 +450,33 @@ fn raise_limits() {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use clap::Parser;
     use std::fs;
-    use std::path::Path;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: BlkArgs,
+    }
+
+    #[test]
+    fn a_disk_s_switches_reach_the_kernel() {
+        let flags = |words: &[&str]| {
+            let words = ["blk", "-s/s", "/d"].iter().chain(words);
+            disk_options(&Line::try_parse_from(words).unwrap().args.disk).flags
+        };
+        assert_eq!(flags(&[]), 0);
+        assert_eq!(flags(&["--discard=unmap"]), 0);
+        for (word, flag) in [
+            ("--discard=ignore", uapi::BACKEND_NO_DISCARD),
+            ("--pinned", uapi::BACKEND_PINNED),
+            ("--bypass-scheduler", uapi::BACKEND_BYPASS_SCHEDULER),
+            ("--no-poll-queues", uapi::BACKEND_NO_POLL_QUEUES),
+        ] {
+            assert_eq!(flags(&[word]), flag, "{word}");
+        }
+    }
 
     /// The number behind `word`.
     fn number(file: &str, word: &str) -> u64 {

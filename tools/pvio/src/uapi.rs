@@ -31,6 +31,8 @@ pub const BACKEND_BYPASS_SCHEDULER: u32 = 1 << 1;
 pub const BACKEND_NO_POLL_QUEUES: u32 = 1 << 2;
 /// Pin the guest's memory when its table is set.
 pub const BACKEND_PINNED: u32 = 1 << 3;
+/// The guest frees no blocks.
+pub const BACKEND_NO_DISCARD: u32 = 1 << 4;
 
 /// `VHOST_BLK_ENGINE_FILE`
 pub const ENGINE_FILE: u32 = 3;

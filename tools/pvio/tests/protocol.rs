@@ -17,7 +17,7 @@ use std::time::Duration;
 use pvio::disk::Options;
 use pvio::server::{self, Entrance};
 use pvio::stats::Counted;
-use pvio::uapi::BACKEND_PINNED;
+use pvio::uapi::{BACKEND_NO_DISCARD, BACKEND_PINNED};
 use vmm_sys_util::eventfd::EventFd;
 use vmm_sys_util::tempdir::TempDir;
 
@@ -229,6 +229,28 @@ fn a_guest_keeps_what_its_disk_has_lost() {
         front.acked(2, &words(&[had]), &[]);
         let kept = if writeback { lost } else { lost & !(1 << 9) };
         assert_eq!(bench.state().features & lost, kept);
+        front.close();
+    }
+}
+
+#[test]
+fn a_guest_whose_discards_are_ignored_is_told_so() {
+    let ignored = Options {
+        flags: BACKEND_NO_DISCARD,
+        ..Default::default()
+    };
+    for (options, discards) in [(Options::default(), true), (ignored, false)] {
+        let bench = Bench::with(true, &options);
+        let front = bench.connect();
+        let offered = front.ask_u64(1);
+        front.negotiate();
+        assert_eq!(offered & 1 << 13 != 0, discards, "DISCARD");
+        assert_ne!(offered & 1 << 14, 0, "WRITE_ZEROES");
+        let space = front.config()[12..].to_vec();
+        assert_eq!(space[36..40] != [0; 4], discards, "max_discard_sectors");
+        assert_eq!(space[56] == 1, discards, "write_zeroes_may_unmap");
+        // One that could discard before pvio was started again goes on.
+        front.acked(2, &words(&[offered | 1 << 13]), &[]);
         front.close();
     }
 }

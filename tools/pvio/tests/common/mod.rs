@@ -27,7 +27,7 @@ use pvio::kernel::{BlkDevice, FsDevice, Opener, Placement, Vhost, VringFd};
 use pvio::server::{self, Shared};
 use pvio::service::Service;
 use pvio::session::Session;
-use pvio::uapi::{BlkBackend, BlkInfo, BlkStats, FsExport, FsInfo, ServeStats};
+use pvio::uapi::{BlkBackend, BlkInfo, BlkStats, FsExport, FsInfo, ServeStats, BACKEND_NO_DISCARD};
 
 pub const MEM: u64 = 1 << 20;
 pub const FRONT: u64 = 0x7f00_0000_0000;
@@ -58,6 +58,8 @@ pub struct State {
     pub features: u64,
     /// Features that the disk had before, and has lost.
     pub lost_features: u64,
+    /// The owner forbids discards.
+    pub no_discard: bool,
     /// Blocks are larger than a sector by this power of two.
     pub larger_blocks: u32,
     pub stats_fail: bool,
@@ -299,14 +301,23 @@ impl Vhost for Fake {
 impl BlkDevice for Fake {
     fn set_backend(&self, backend: &BlkBackend) -> io::Result<()> {
         assert!(backend.fd >= 0);
-        self.state().note("backend".into());
+        let mut s = self.state();
+        s.note("backend".into());
+        s.no_discard = backend.flags & BACKEND_NO_DISCARD != 0;
         Ok(())
     }
 
     fn info(&self) -> io::Result<BlkInfo> {
         let s = self.state();
+        let (discard, max) = if s.no_discard {
+            (1 << 13, 0)
+        } else {
+            (0, 2048)
+        };
         Ok(BlkInfo {
-            features: BLK_FEATURES & !s.lost_features,
+            features: BLK_FEATURES & !s.lost_features & !discard,
+            max_discard_sectors: max,
+            write_zeroes_may_unmap: (max != 0).into(),
             capacity: 2048,
             seg_max: 254,
             blk_size: 512 << s.larger_blocks,
