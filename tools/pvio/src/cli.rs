@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::fs::Directory;
 use crate::fscli::{self, FsArgs};
 use crate::kernel::PollMode;
+use crate::upgrade::{self, UpgradeArgs};
 use crate::{handover, host, run, uapi, vmm};
 
 const CAPABILITIES: &str = r#"{"type":"block","features":["read-only","blk-file"]}"#;
@@ -34,6 +35,10 @@ enum Command {
     Fs(Box<FsArgs>),
     /// Print the virtual machine monitor's arguments for a socket of 'pvio blk' or 'pvio fs'
     Args(vmm::VmmArgs),
+    /// Have a running 'pvio fs' execute the pvio that is installed now
+    ///
+    /// Waits until the guest goes on with the installed pvio. Fails, and says why, if it does not.
+    Upgrade(UpgradeArgs),
     /// Print which form of a guest's state this program can take over from a pvio that was started
     /// with these words, and fail if it would not start with them
     #[command(hide = true)]
@@ -297,6 +302,7 @@ pub fn main(mut argv: Vec<OsString>) -> crate::Result<()> {
             print!("{}", vmm::render(&args)?);
             Ok(())
         }
+        Command::Upgrade(args) => upgrade::main(&args),
         Command::HandOverVersion { words } => {
             check_words(words)?;
             println!("{}", handover::VERSION);

@@ -67,7 +67,7 @@ Examples:
 Load the modules vhost_poll and vhost_fs first. Give the VMM the arguments that 'pvio args'
 prints: the guest's memory must be shared. In the guest: mount -t virtiofs TAG /mnt. Stop the
 guest before you stop pvio (SIGTERM), because QEMU does not reconnect. To upgrade pvio under
-a running guest, install the new one and send SIGUSR2. SIGUSR1 has pvio print counters.";
+a running guest, install the new one and run 'pvio upgrade'. SIGUSR1 has pvio print counters.";
 
 /// `pvio fs`
 #[derive(Debug, Args)]

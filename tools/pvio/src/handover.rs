@@ -2,7 +2,7 @@
 //! Hands a directory over to the pvio that is installed now, while a guest has it mounted.
 //!
 //! QEMU's vhost-user-fs does not reconnect, so its connection has to outlive the program. At
-//! SIGUSR2 pvio stops the vrings, writes what it knows of the front end ([`Kept`]) to a memfd,
+//! SIGUSR2, which `pvio upgrade` sends (see [`crate::upgrade`]), pvio stops the vrings, writes what it knows of the front end ([`Kept`]) to a memfd,
 //! gives up the kernel device with the guest's session in it (`VHOST_SERVE_HAND_OVER`), and executes
 //! its successor. The process, its sockets, its pollers and the kernel device stay.
 //!

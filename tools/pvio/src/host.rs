@@ -3,7 +3,12 @@
 
 use std::fs;
 use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
+use std::time::Duration;
+
+use nix::time::{clock_gettime, ClockId};
 
 use crate::kernel::{DEV_BLK, DEV_FS};
 
@@ -134,24 +139,44 @@ fn mounted_at(mountinfo: &str, id: &str) -> Option<String> {
     })
 }
 
+/// The clock that only goes forward.
+pub fn monotonic() -> Duration {
+    // It cannot fail: Linux has this clock.
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
+}
+
 /// Tells systemd, if it asked, that the service is up.
 pub fn notify_ready() {
+    notify("READY=1");
+}
+
+/// Tells systemd, if it asked, that the service reloads, until [`notify_ready`].
+pub fn notify_reloading() {
+    notify(&reloading(monotonic()));
+}
+
+/// systemd 253 and newer want to know when it began.
+fn reloading(since: Duration) -> String {
+    format!("RELOADING=1\nMONOTONIC_USEC={}", since.as_micros())
+}
+
+fn notify(state: &str) {
     let Ok(path) = std::env::var("NOTIFY_SOCKET") else {
         return;
     };
-    let send = || -> io::Result<()> {
-        use std::os::linux::net::SocketAddrExt;
-        use std::os::unix::net::{SocketAddr, UnixDatagram};
-        let addr = match path.strip_prefix('@') {
-            Some(name) => SocketAddr::from_abstract_name(name)?,
-            None => SocketAddr::from_pathname(&path)?,
-        };
-        UnixDatagram::unbound()?.send_to_addr(b"READY=1", &addr)?;
-        Ok(())
-    };
-    if let Err(e) = send() {
-        say!("cannot tell systemd ({path}) that pvio is ready: {e}");
+    if let Err(e) = notify_at(&path, state) {
+        let what = state.lines().next().unwrap_or_default();
+        say!("cannot tell systemd ({path}) {what}: {e}");
     }
+}
+
+fn notify_at(path: &str, state: &str) -> io::Result<()> {
+    let addr = match path.strip_prefix('@') {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(path)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &addr)?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -182,6 +207,18 @@ mod tests {
         assert_eq!(mounted_at(info, "8:1").as_deref(), Some("/data disk"));
         assert_eq!(mounted_at(info, "98:0").as_deref(), Some("/mnt2"));
         assert_eq!(mounted_at(info, "8:2"), None);
+    }
+
+    #[test]
+    fn systemd_is_told_what_it_wants_to_know() {
+        let dir = vmm_sys_util::tempdir::TempDir::new().unwrap();
+        let path = dir.as_path().join("notify");
+        let systemd = UnixDatagram::bind(&path).unwrap();
+        notify_at(path.to_str().unwrap(), &reloading(Duration::new(7, 8009))).unwrap();
+        let mut got = [0; 64];
+        let n = systemd.recv(&mut got).unwrap();
+        assert_eq!(&got[..n], b"RELOADING=1\nMONOTONIC_USEC=7000008");
+        assert!(monotonic() > Duration::ZERO);
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! | [`virtiofsd`] | virtiofsd's options that `pvio fs` has no use for           |
 //! | [`run`]     | sets everything up, waits for signals and resizes              |
 //! | [`stats`]   | counters, as lines of JSON                                     |
+//! | [`upgrade`] | `pvio upgrade`                                                 |
 //! | [`place`]   | a path to listen at, claimed by one process                    |
 //! | [`server`]  | sockets, one front end after another                           |
 //! | [`session`] | the protocol's state, and what each message does               |
@@ -63,6 +64,7 @@ pub mod service;
 pub mod session;
 pub mod stats;
 pub mod uapi;
+pub mod upgrade;
 pub mod virtiofsd;
 pub mod vmm;
 mod vring;

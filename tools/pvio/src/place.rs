@@ -5,7 +5,7 @@
 //! it. Two that start at once could both find it dead; the second would then remove the
 //! live socket of the first. So a process locks `PATH.lock` before it looks, and keeps
 //! the lock for as long as it listens. The kernel drops the lock of a killed process,
-//! so a lock file that is left behind means nothing.
+//! so a lock file that is left behind means nothing. What is in it is for [`crate::upgrade`].
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -21,6 +21,8 @@ use nix::sys::socket::{connect, socket, AddressFamily, SockFlag, SockType, UnixA
 use nix::unistd::{chown, Group};
 
 use crate::error::Context;
+use crate::host;
+use crate::upgrade::{Ended, Record};
 
 /// A predecessor that was just killed may still be ending.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -97,18 +99,34 @@ impl Place {
         fs::set_permissions(&self.path, Permissions::from_mode(0o660)).context(&doing)
     }
 
+    /// Tells `pvio upgrade` how a hand-over of this process ended: see [`Ended::why`].
+    pub fn tell(&self, why: Option<&str>) {
+        self.record(Some(Ended {
+            at: host::monotonic(),
+            why: why.map(ToOwned::to_owned),
+        }));
+    }
+
+    /// On a file system that is full, `pvio upgrade` says that it got no answer.
+    fn record(&self, ended: Option<Ended>) {
+        let pid = std::process::id();
+        let _ = Record { pid, ended }.write(&self.lock);
+    }
+
     /// None if another process has it.
     fn claim(path: &Path, patience: Duration) -> io::Result<Option<Self>> {
         let deadline = Instant::now() + patience;
         let lock_path = lock_path(path);
         loop {
             if let Some(lock) = try_lock(&lock_path)? {
-                return Ok(Some(Self {
+                let place = Self {
                     path: path.to_owned(),
                     made: None,
                     lock_path,
                     lock,
-                }));
+                };
+                place.record(None);
+                return Ok(Some(place));
             }
             if Instant::now() > deadline {
                 return Ok(None);
@@ -130,7 +148,8 @@ impl Drop for Place {
     }
 }
 
-fn lock_path(path: &Path) -> PathBuf {
+/// The lock file of the socket at `path`.
+pub fn lock_path(path: &Path) -> PathBuf {
     let mut lock_path = path.as_os_str().to_owned();
     lock_path.push(".lock");
     lock_path.into()

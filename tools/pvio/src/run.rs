@@ -49,6 +49,8 @@ struct Host {
     pollers: Vec<Poller>,
     signals: Signals,
     places: Places,
+    /// The pvio before this one has handed over.
+    goes_on: bool,
 }
 
 impl Host {
@@ -111,6 +113,7 @@ fn set_up<T>(poll: &PollArgs, name: &str, open: impl FnOnce() -> Result<T>) -> R
         pollers,
         signals,
         places,
+        goes_on: false,
     };
     Ok((host, opened))
 }
@@ -123,6 +126,7 @@ fn set_up_again<T>(kept: &Kept, open: impl FnOnce() -> Result<T>) -> Result<(Hos
         pollers: kept.pollers.iter().map(inherit).collect(),
         places: Places::inherit(kept.places.map(handover::take)),
         signals: prepare()?,
+        goes_on: true,
     };
     Ok((host, open()?))
 }
@@ -286,7 +290,19 @@ fn start<S: Service + 'static>(served: Vec<Served<S>>, host: Host) -> Result<()>
     };
     let printer = Printer::start(counted).context("cannot start a thread")?;
     host::notify_ready();
-    watch(&sessions, &kept, &printer, threads, &ended, &host.signals)?;
+    if host.goes_on {
+        let each = sessions.iter().map(|(_, s)| server::wait_for_guest(s));
+        let why = each.collect::<Result<()>>().err().map(|e| e.to_string());
+        tell(&places, why.as_deref());
+    }
+    let watch = Watch {
+        sessions: &sessions,
+        places: &places,
+        kept: &kept,
+        printer: &printer,
+        signals: &host.signals,
+    };
+    watch.until_told_to_end(threads, &ended)?;
     // First the paths: once a socket refuses, a successor puts its own there.
     drop(places);
     drop(stop.write(1));
@@ -312,6 +328,10 @@ fn let_finish_talking<S: Service>(sessions: &[(String, Shared<S>)]) {
     while !sessions.iter().all(quiet) && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(20));
     }
+}
+
+fn tell(places: &[Place], why: Option<&str>) {
+    places.iter().for_each(|place| place.tell(why));
 }
 
 /// Executes the installed pvio, and leaves it `kept` and the front end. Returns only an error: the
@@ -354,48 +374,65 @@ fn lock_between_messages<S: Service>(session: &Shared<S>) -> Result<MutexGuard<'
     }
 }
 
-/// Returns when pvio is to end.
-fn watch<S: Service>(
-    sessions: &[(String, Shared<S>)],
-    kept: &Kept,
-    printer: &Printer,
-    served: usize,
-    ended: &EventFd,
-    signals: &Signals,
-) -> Result<()> {
-    let uevents = Uevents::open()
-        .inspect_err(|e| {
-            say!("cannot listen for new sizes of disks, pvio looks every five seconds: {e}")
-        })
-        .ok();
-    let mut left = served as u64;
-    loop {
-        let (signal, ended_fd) = (signals.0.as_fd(), server::borrow(ended));
-        // Without news of devices, a second time for the signals.
-        let news = uevents.as_ref().map_or(signal, AsFd::as_fd);
-        server::wait([signal, ended_fd, news], LOOK_MS.into());
-        if let Some(uevents) = &uevents {
-            uevents.drain(); // the sizes themselves tell
-        }
-        while let Some(signal) = signals.next() {
-            match signal as i32 {
-                libc::SIGHUP => {}
-                libc::SIGUSR1 => printer.ask(),
-                libc::SIGUSR2 => match hand_over(sessions, kept) {
-                    Err((e, true)) => return Err(e),
-                    Err((e, false)) => {
-                        say!("not handed over to the installed pvio, this one goes on: {e}")
-                    }
-                    Ok(()) => {}
-                },
-                _ => return Ok(()),
+/// What the first thread looks after while the others serve.
+struct Watch<'a, S: Service> {
+    sessions: &'a [(String, Shared<S>)],
+    places: &'a [Place],
+    kept: &'a Kept,
+    printer: &'a Printer,
+    signals: &'a Signals,
+}
+
+impl<S: Service> Watch<'_, S> {
+    /// Returns when pvio is to end.
+    fn until_told_to_end(&self, served: usize, ended: &EventFd) -> Result<()> {
+        let uevents = Uevents::open()
+            .inspect_err(|e| {
+                say!("cannot listen for new sizes of disks, pvio looks every five seconds: {e}")
+            })
+            .ok();
+        let mut left = served as u64;
+        loop {
+            let (signal, ended_fd) = (self.signals.0.as_fd(), server::borrow(ended));
+            // Without news of devices, a second time for the signals.
+            let news = uevents.as_ref().map_or(signal, AsFd::as_fd);
+            server::wait([signal, ended_fd, news], LOOK_MS.into());
+            if let Some(uevents) = &uevents {
+                uevents.drain(); // the sizes themselves tell
             }
+            while let Some(signal) = self.signals.next() {
+                match signal as i32 {
+                    libc::SIGHUP => {}
+                    libc::SIGUSR1 => self.printer.ask(),
+                    libc::SIGUSR2 => self.upgrade()?,
+                    _ => return Ok(()),
+                }
+            }
+            left -= ended.read().unwrap_or(0);
+            if left == 0 {
+                return Ok(());
+            }
+            look_at_sizes(self.sessions);
         }
-        left -= ended.read().unwrap_or(0);
-        if left == 0 {
+    }
+
+    /// Hands over to the installed pvio. Returns if this one goes on, or with an error if nothing
+    /// is served any more. systemd hears of the end before `pvio upgrade`, which is systemd's own
+    /// process in a reload: its end must not come first.
+    fn upgrade(&self) -> Result<()> {
+        host::notify_reloading();
+        let Err((e, all_is_lost)) = hand_over(self.sessions, self.kept) else {
             return Ok(());
+        };
+        if all_is_lost {
+            tell(self.places, Some(&e.to_string()));
+            return Err(e);
         }
-        look_at_sizes(sessions);
+        let why = format!("not handed over to the installed pvio, this one goes on: {e}");
+        say!("{why}");
+        host::notify_ready();
+        tell(self.places, Some(&why));
+        Ok(())
     }
 }
 
@@ -485,6 +522,18 @@ mod tests {
         let at = text.find(word).unwrap() + word.len();
         let digits = text[at..].split(|c: char| !c.is_ascii_digit()).next();
         digits.unwrap().parse().unwrap()
+    }
+
+    /// Else systemd would say "timed out", and not why.
+    #[test]
+    fn systemd_waits_longer_than_a_hand_over_does() {
+        let unit = "pvio-fs@.service.in";
+        let vring = "../../drivers/vhost/serve/vring.c";
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(unit)).unwrap();
+        assert!(text.contains("ExecReload=@bindir@/pvio upgrade --socket /run/pvio/%i.sock\n"));
+        let patience = crate::upgrade::PATIENCE.as_secs();
+        assert!(patience > 10 + number(vring, "vserve_stop_timeout = ") + 10);
+        assert!(number(unit, "TimeoutStartSec=") > patience);
     }
 
     /// The kernel's wait comes after those of let_finish_talking() and of end_all().

@@ -271,6 +271,26 @@ fn serve_kept<S: Service>(front: Front, session: &Shared<S>, name: &str) {
     say!("{name}: {why}");
 }
 
+/// Waits until [`serve`] goes on with the front end that the pvio before this one has served.
+pub fn wait_for_guest<S: Service>(session: &Shared<S>) -> crate::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let quiet = session.try_lock().ok().filter(|session| !session.talks());
+        let why = match quiet.map(|session| session.info().is_some()) {
+            Some(true) => return Ok(()),
+            Some(false) => "its guest did not go on, or its VMM has ended",
+            None if Instant::now() > deadline => "its guest does not go on yet",
+            None => {
+                thread::sleep(Duration::from_millis(5));
+                continue;
+            }
+        };
+        return Err(
+            format!("the installed pvio serves, but {why}: read the messages of pvio").into(),
+        );
+    }
+}
+
 fn go_on<S: Service>(
     front: Front,
     stream: &UnixStream,

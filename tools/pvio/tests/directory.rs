@@ -179,9 +179,7 @@ fn a_guest_goes_on_with_the_next_pvio() {
     // The VMM goes on talking, on its old connection.
     assert_eq!(front.ask_u64(17), 3);
     // It can be handed over again, once the answer has been sent.
-    while new.lock().unwrap().talks() {
-        thread::yield_now();
-    }
+    server::wait_for_guest(&new).unwrap();
     {
         let state = state.lock().unwrap();
         let same = |index| {
@@ -306,6 +304,8 @@ fn a_state_that_makes_no_sense_ends_the_guests_session() {
         thread::sleep(Duration::from_millis(10));
     }
     assert!(!new.lock().unwrap().talks(), "another program may go on");
+    let said = server::wait_for_guest(&new).unwrap_err().to_string();
+    assert!(said.contains("did not go on"), "{said}");
     std::mem::forget((ends, front));
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""SIGUSR2: `pvio fs` makes way for the pvio that is installed in its place, and the guest that
+"""`pvio upgrade`, or SIGUSR2: `pvio fs` makes way for the pvio that is installed in its place, and the guest that
 has the directory mounted notices a pause.
 
 Nothing of its session may be lost: a file that it has open and has removed, its locks, what
@@ -64,10 +64,15 @@ class Upgrade(PvioTest):
             self.program.chmod(0o755)
         return self.program.stat().st_ino
 
+    def ask(self):
+        """As systemctl reload does: the exit status, and what is said."""
+        done = run(PVIO, "upgrade", "--socket", self.socket(), check=False)
+        return done.returncode, done.stderr
+
     def upgrade(self):
         installed = self.install()
         self.times += 1
-        self.daemon.signal(signal.SIGUSR2)
+        self.assertEqual(self.ask(), (0, ""), self.daemon.log)
         wait_for(
             lambda: self.daemon.log.count("going on with the guest") == self.times,
             f"the successor goes on\n{self.daemon.log}",
@@ -109,6 +114,9 @@ class Upgrade(PvioTest):
         self.assertEqual(told.read_text(), "still here\n")
         self.daemon.stop()
         self.assertFalse(self.socket().exists())
+        status, said = self.ask()
+        self.assertEqual(status, 1)
+        self.assertIn("no pvio listens", said)
 
     def test_the_poller_stays(self):
         """Its CPU has gone offline, so the successor would get no other one there."""
@@ -124,8 +132,11 @@ class Upgrade(PvioTest):
     def test_a_program_that_cannot_go_on_is_refused(self):
         """And without a guest, the directory is served to the guest that comes next."""
         self.install(OTHER_VERSION)
-        self.daemon.signal(signal.SIGUSR2)
-        wait_for(lambda: "not handed over" in self.daemon.log, self.daemon.log)
+        status, said = self.ask()
+        self.assertEqual(status, 1)
+        self.assertIn("not handed over", said)
+        self.assertIn("in another form", said)
+        self.assertIn("not handed over", self.daemon.log)
         self.guest.run("echo 1 >/mnt/one", check=True)
         self.assertEqual((self.dir / "one").read_text(), "1\n")
 
