@@ -517,6 +517,31 @@ mod tests {
     }
 
     #[test]
+    fn the_options_beside_qemu_storage_daemon_s_exist() {
+        use clap::CommandFactory;
+        let all = Cli::command();
+        let blk = all.find_subcommand("blk").unwrap();
+        let known = |name| blk.get_arguments().any(|a| a.get_long() == Some(name));
+        let page = "../../Documentation/admin-guide/pvio.rst";
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
+        let page = std::fs::read_to_string(page).unwrap();
+        let (_, table) = page.split_once("\nqemu-storage-daemon  ").unwrap();
+        let mut lines = table.lines().skip(1);
+        let ruler = lines.next().unwrap();
+        let ours = ruler.find("  ").unwrap() + 2;
+        let mut seen = 0;
+        for row in lines.take_while(|line| *line != ruler) {
+            let words = row.get(ours..).unwrap_or_default().split("``").skip(1);
+            for option in words.step_by(2).filter_map(|word| word.strip_prefix("--")) {
+                let name = option.split_whitespace().next().unwrap();
+                assert!(known(name), "--{name}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 10, "{seen} options");
+    }
+
+    #[test]
     fn a_serial_is_not_cut() {
         let fits = "12345678901234567890";
         let ask = |serial: &str| parse(&["-s", "/s", "/d", &format!("--serial={serial}")]);
