@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A directory, as a [`Service`]: `/dev/vhost-fs` serves it.
 
+use std::fs;
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -75,6 +76,30 @@ impl Directory {
         })
     }
 
+    /// Says what is mounted beneath the directory if the guest will not see it.
+    pub fn hidden_mounts(&self) -> Option<String> {
+        if self.opts.flags & uapi::FS_EXPORT_SUBMOUNTS != 0 {
+            return None;
+        }
+        let fd = self.dir.as_raw_fd();
+        let dir = fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
+        // A place need not be UTF-8.
+        let all = fs::read("/proc/self/mountinfo").ok()?;
+        let all = String::from_utf8_lossy(&all);
+        let places = host::mounts_beneath(&all, host::mount_of(fd)?, &dir);
+        let (mounts, them) = match places.len() {
+            0 => return None,
+            1 => ("1 mount".to_owned(), "it"),
+            n => (format!("{n} mounts"), "them"),
+        };
+        Some(format!(
+            "the guest will not see {mounts} beneath {} ({}): give --announce-submounts to serve \
+             {them}",
+            self.path.display(),
+            some_of(&places)
+        ))
+    }
+
     fn export(&self) -> FsExport {
         let o = &self.opts;
         FsExport {
@@ -109,6 +134,25 @@ impl Directory {
             _ => format!("{name}: the kernel refuses it: {e}"),
         }
         .into()
+    }
+}
+
+/// The first of `places`, in a line of bounded length.
+fn some_of(places: &[PathBuf]) -> String {
+    const MOST: usize = 3;
+    const LONGEST: usize = 40;
+    let name = |place: &PathBuf| {
+        let text = place.to_string_lossy().replace(char::is_control, "?");
+        match text.char_indices().nth(LONGEST) {
+            Some((end, _)) => format!("{}...", &text[..end]),
+            None => text,
+        }
+    };
+    let names: Vec<_> = places.iter().take(MOST).map(name).collect();
+    let names = names.join(", ");
+    match places.len().saturating_sub(MOST) {
+        0 => names,
+        left => format!("{names} and {left} more"),
     }
 }
 
@@ -197,4 +241,39 @@ impl<D: FsDevice> Service for Fs<D> {
 /// For [`Fs::new`]: the real device.
 pub fn kernel_opener() -> Opener<Node> {
     std::sync::Arc::new(Node::fs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_that_the_guest_will_not_see_a_mount() {
+        let root = |flags| {
+            let options = Options {
+                flags,
+                ..Default::default()
+            };
+            Directory::open(Path::new("/"), &options).unwrap()
+        };
+        // This test reads /proc, so there is one.
+        let said = root(0).hidden_mounts().unwrap();
+        assert!(said.contains("beneath / ("), "{said}");
+        assert!(said.contains("--announce-submounts"), "{said}");
+        assert!(!said.contains('\n'), "{said}");
+        assert_eq!(root(uapi::FS_EXPORT_SUBMOUNTS).hidden_mounts(), None);
+        let dir = vmm_sys_util::tempdir::TempDir::new().unwrap();
+        let empty = Directory::open(dir.as_path(), &Options::default()).unwrap();
+        assert_eq!(empty.hidden_mounts(), None);
+    }
+
+    #[test]
+    fn names_only_some_places_of_bounded_length() {
+        let of = |names: &[&str]| some_of(&names.iter().map(PathBuf::from).collect::<Vec<_>>());
+        assert_eq!(of(&["a"]), "a");
+        assert_eq!(of(&["a", "b\nc", "d"]), "a, b?c, d");
+        assert_eq!(of(&["a", "b", "c", "d", "e"]), "a, b, c and 2 more");
+        let long = "\u{e9}".repeat(300);
+        assert_eq!(of(&[&long]), format!("{}...", "\u{e9}".repeat(40)));
+    }
 }

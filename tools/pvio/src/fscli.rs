@@ -91,7 +91,8 @@ pub struct FsArgs {
     #[arg(long, value_name = "GROUP", conflicts_with = "fd")]
     pub socket_group: Option<String>,
 
-    /// Directory to serve, without file systems that are mounted beneath it
+    /// Directory to serve, without file systems that are mounted beneath it; pvio names them when
+    /// it starts
     #[arg(long, value_name = "DIR")]
     pub shared_dir: Option<PathBuf>,
 

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What the host says about itself: CPUs, modules, who holds a device.
 
+use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::fd::RawFd;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::time::{clock_gettime, ClockId};
@@ -139,6 +143,63 @@ fn mounted_at(mountinfo: &str, id: &str) -> Option<String> {
     })
 }
 
+/// Finds what is mounted beneath `dir`, which is in mount `id`, in the text of mountinfo. The
+/// places are relative to `dir`, and a place where several mounts are is there once.
+pub fn mounts_beneath(mountinfo: &str, id: u64, dir: &Path) -> Vec<PathBuf> {
+    let all: Vec<_> = mountinfo.lines().filter_map(mount).collect();
+    let is_first = |place: &Path| place != dir && place.starts_with(dir);
+    let mut found = HashSet::new();
+    loop {
+        // A mount on one that was found is beneath `dir`, too, and may come in an earlier line.
+        let before = found.len();
+        for (own, parent, place) in &all {
+            if found.contains(parent) || (*parent == id && is_first(place)) {
+                found.insert(*own);
+            }
+        }
+        if found.len() == before {
+            break;
+        }
+    }
+    let mut seen = HashSet::new();
+    let found = all.into_iter().filter(|(own, ..)| found.contains(own));
+    found
+        .filter_map(|(.., place)| place.strip_prefix(dir).ok().map(Path::to_owned))
+        .filter(|place| seen.insert(place.clone()))
+        .collect()
+}
+
+/// The number of a mount, that of its parent, and its place.
+fn mount(line: &str) -> Option<(u64, u64, PathBuf)> {
+    let mut words = line.split_ascii_whitespace();
+    let (own, parent) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    Some((own, parent, unescape(words.nth(2)?)))
+}
+
+/// The kernel writes some characters as a backslash and three octal digits.
+fn unescape(text: &str) -> PathBuf {
+    let mut parts = text.as_bytes().split(|byte| *byte == b'\\');
+    let mut bytes = parts.next().unwrap_or_default().to_vec();
+    for part in parts {
+        let digits = part.get(..3).and_then(|d| std::str::from_utf8(d).ok());
+        match digits.and_then(|d| u8::from_str_radix(d, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                bytes.extend(&part[3..]);
+            }
+            None => bytes.extend(part), // not the kernel's
+        }
+    }
+    OsString::from_vec(bytes).into()
+}
+
+/// The number of the mount in which descriptor `fd` was opened.
+pub fn mount_of(fd: RawFd) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("mnt_id:"))?;
+    line.trim().parse().ok()
+}
+
 /// The clock that only goes forward.
 pub fn monotonic() -> Duration {
     // It cannot fail: Linux has this clock.
@@ -207,6 +268,27 @@ mod tests {
         assert_eq!(mounted_at(info, "8:1").as_deref(), Some("/data disk"));
         assert_eq!(mounted_at(info, "98:0").as_deref(), Some("/mnt2"));
         assert_eq!(mounted_at(info, "8:2"), None);
+    }
+
+    #[test]
+    fn finds_what_is_mounted_beneath_a_directory() {
+        let info = "30 25 0:9 / /srv/d/b\\040c/below rw - tmpfs x rw\n\
+                    20 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+                    21 20 8:2 / /srv/d rw - ext4 /dev/sda2 rw\n\
+                    22 21 0:1 / /srv/d/a rw - tmpfs x rw\n\
+                    23 22 0:2 / /srv/d/a rw - tmpfs x rw\n\
+                    24 20 0:3 / /srv/dd rw - tmpfs x rw\n\
+                    25 21 0:4 / /srv/d/b\\040c rw - tmpfs x rw\n\
+                    26 21 0:5 / /srv/d rw - tmpfs x rw\n";
+        let beneath = |id, dir| mounts_beneath(info, id, Path::new(dir));
+        let (a, b) = (PathBuf::from("a"), PathBuf::from("b c"));
+        assert_eq!(beneath(21, "/srv/d"), [b.join("below"), a.clone(), b]);
+        assert_eq!(beneath(25, "/srv/d/b c"), [PathBuf::from("below")]);
+        let all = ["d/b c/below", "d", "d/a", "dd", "d/b c"];
+        assert_eq!(beneath(20, "/srv"), all.map(PathBuf::from));
+        // The directory that 21 hides has none of its mounts.
+        assert!(beneath(20, "/srv/d").is_empty());
+        assert!(beneath(24, "/srv/dd").is_empty());
     }
 
     #[test]

@@ -81,6 +81,7 @@ pub fn fs(args: &FsArgs) -> Result<()> {
         Some(kept) => set_up_again(kept, open)?,
         None => set_up(&args.poll, &share.name(), open)?,
     };
+    let hidden = directory.hidden_mounts();
     let (listener, front) = kept.map_or((None, None), |kept| (kept.listener, kept.front));
     let settings = fs::Settings {
         queues: args.num_queues,
@@ -94,6 +95,9 @@ pub fn fs(args: &FsArgs) -> Result<()> {
     }
     let session = Session::new(service)?;
     say!("{}: {}", share.name(), share.path.display());
+    if let Some(hidden) = hidden {
+        say!("{}: {hidden}", share.name());
+    }
     let group = args.socket_group.as_deref();
     let mut one = serve(share.name(), &share.door, group, listener, session)?;
     server::lock(&one.session).set_takes_over(front.is_some());
