@@ -6,7 +6,6 @@
 mod common;
 
 use common::{eventfd, memfd, opener, pair, ring_at, set_used, words, Fake, Front, State, MEM};
-use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -119,6 +118,19 @@ impl Share {
         Arc::new(Mutex::new(Session::new(self.service()).unwrap()))
     }
 
+    /// The first pvio, and a VMM that has said all until two of its guest's rings run.
+    fn serve_a_guest(&self) -> (Arc<Mutex<State>>, Shared<Fs<Fake>>, Front) {
+        let (mem, kick) = (memfd(MEM), eventfd());
+        let pvio = self.serve();
+        let front = Front::connect(&pvio, "share");
+        front.negotiate();
+        front.give_memory(&mem);
+        front.start_ring(0, 0, &kick);
+        front.start_ring(2, 0, &kick);
+        front.ask_u64(1); // so that the message before was handled
+        (Arc::clone(&self.state), pvio, front)
+    }
+
     /// The pvio that goes on, and the thread that serves its front end.
     fn go_on(&self, kept: handover::Front) -> (Shared<Fs<Fake>>, JoinHandle<()>) {
         let new = self.service().inherit(Fake(Arc::clone(&self.state)));
@@ -135,22 +147,11 @@ impl Share {
     }
 }
 
-/// Says what a VMM says until two of its rings run.
-fn begin(front: &Front, mem: &File, kick: &File) {
-    front.ask_u64(1);
-    front.negotiate();
-    front.give_memory(mem);
-    front.start_ring(0, 0, kick);
-    front.start_ring(2, 0, kick);
-}
-
 #[test]
 fn a_guest_goes_on_with_the_next_pvio() {
     let share = Share::new();
-    let (state, old) = (Arc::clone(&share.state), share.serve());
-    let (mem, kick, call) = (memfd(MEM), eventfd(), eventfd());
-    let front = Front::connect(&old, "share");
-    begin(&front, &mem, &kick);
+    let (state, old, front) = share.serve_a_guest();
+    let call = eventfd();
     front
         .send(13, 1, &words(&[2]), &[call.as_raw_fd()])
         .unwrap();
@@ -204,12 +205,7 @@ fn a_guest_goes_on_with_the_next_pvio() {
 /// A file system is frozen, say. Nothing but the guest would wait for it, so pvio must not.
 #[test]
 fn a_guest_that_waits_for_the_host_is_not_handed_over() {
-    let share = Share::new();
-    let (state, old) = (Arc::clone(&share.state), share.serve());
-    let (mem, kick) = (memfd(MEM), eventfd());
-    let front = Front::connect(&old, "share");
-    begin(&front, &mem, &kick);
-    front.ask_u64(1); // so that the message before was handled
+    let (state, old, front) = Share::new().serve_a_guest();
 
     let mut ends = old.lock().unwrap();
     {
@@ -232,12 +228,7 @@ fn a_guest_that_waits_for_the_host_is_not_handed_over() {
 /// A late write of this guest could otherwise hit what the next one has written.
 #[test]
 fn a_guest_that_left_without_its_answers_is_not_forgotten_by_an_upgrade() {
-    let share = Share::new();
-    let (state, old) = (Arc::clone(&share.state), share.serve());
-    let (mem, kick) = (memfd(MEM), eventfd());
-    let front = Front::connect(&old, "share");
-    begin(&front, &mem, &kick);
-    front.ask_u64(1); // so that the message before was handled
+    let (state, old, front) = Share::new().serve_a_guest();
     state.lock().unwrap().stops_fail = 1;
     front.close();
 
@@ -312,12 +303,7 @@ fn a_state_that_makes_no_sense_ends_the_guests_session() {
 /// Else a guest's memory would stay for as long as pvio runs.
 #[test]
 fn a_guest_that_cannot_go_on_leaves_no_descriptor() {
-    let share = Share::new();
-    let (state, session) = (Arc::clone(&share.state), share.serve());
-    let (mem, kick) = (memfd(MEM), eventfd());
-    let front = Front::connect(&session, "share");
-    begin(&front, &mem, &kick);
-    front.ask_u64(1); // so that the message before was handled
+    let (state, session, front) = Share::new().serve_a_guest();
 
     let end = |sock: UnixStream| sock.into_raw_fd();
     let (connection, region, call) = (sockets(), sockets(), sockets());
