@@ -116,6 +116,17 @@ struct vserve_vring;
 struct vserve_req;
 
 /*
+ * struct vserve_region - a region of the guest's memory that is there for both directions
+ * @last: @room: its last address, and how many addresses come before it there
+ * @shift: added to an address, gives the one in the owner's memory
+ */
+struct vserve_region {
+	u64 last;
+	u64 room;
+	u64 shift;
+};
+
+/*
  * struct vserve_chain - a chain that was read
  * @iov: @out buffers that the guest gives, then @in buffers that it takes, in the
  *	owner's address space.  There may be none of either.  Buffers that lie in
@@ -367,11 +378,10 @@ struct vserve_calls {
  * @nr_polled: of @nr_inflight, those that reap() asks for; they are on @polled, and not
  *	on @inflight
  * @round_descs: descriptors read in this round
- * @map: where the last buffer lay that was read of a chain, in the table of memory @map_of.
- *	vhost frees the old table when it has given all vrings the new one, so the poller uses
- *	@map only while vq.umem is @map_of.  A later table may lie where the old one was, so
- *	vserve_set_table() clears @map before another one can come, and so does the start of a
- *	vring
+ * @regions: two regions of the table of memory @regions_of, the one that was looked up last first,
+ *	or the same one twice.  The poller uses them only while vq.umem is @regions_of.  A later
+ *	table may lie where the old one was, so vserve_set_table() clears @regions_of before
+ *	another one can come, and so does the start of a vring
  * @to_come: requests that this round may still take
  * @now: when this round began, ktime_get_ns()
  * @heads: answers on their way to the used ring.  Not on the stack, where the compiler would
@@ -416,8 +426,8 @@ struct vserve_vring {
 	unsigned int nr_in_workers;
 	unsigned int nr_polled;
 	unsigned int round_descs;
-	const struct vhost_iotlb_map *map;
-	const struct vhost_iotlb *map_of;
+	const struct vhost_iotlb *regions_of;
+	struct vserve_region regions[2];
 	unsigned int to_come;
 	struct list_head pending;
 	struct list_head inflight;

@@ -90,14 +90,36 @@ static __always_inline void vserve_desc_to_cpu(struct vhost_virtqueue *vq,
 	}
 }
 
+/* vserve_read_simply() looks in the two regions that were looked up last. */
+static void vserve_remember(struct vserve_vring *vring, const struct vhost_iotlb_map *map)
+{
+	struct vserve_region *regions = vring->regions, new = {
+		.last = map->last, .room = map->last - map->start, .shift = map->addr - map->start,
+	};
+
+	if (map->perm != VHOST_ACCESS_RW)
+		return;
+	if (vring->regions_of != vring->vq.umem) {
+		vring->regions_of = vring->vq.umem;
+		regions[1] = new;
+	} else if (new.last != regions[0].last) {
+		regions[1] = regions[0];
+	}
+	regions[0] = new;
+}
+
 static const struct vhost_iotlb_map *
 vserve_find(struct vserve_reader *rd, const struct vhost_iotlb_map **last, u64 addr)
 {
 	const struct vhost_iotlb_map *map = *last;
 
-	if (!map || addr < map->start || addr > map->last)
-		*last = vhost_iotlb_itree_first(rd->vq->umem, addr, addr);
-	return *last;
+	if (map && addr >= map->start && addr <= map->last)
+		return map;
+	map = vhost_iotlb_itree_first(rd->vq->umem, addr, addr);
+	if (map)
+		vserve_remember(container_of(rd->vq, struct vserve_vring, vq), map);
+	*last = map;
+	return map;
 }
 
 static void __user *vserve_user_addr(const struct vhost_iotlb_map *map, u64 addr)
@@ -275,8 +297,7 @@ static noinline int vserve_read_slowly(struct vserve_vring *vring, u32 head,
 				       struct vserve_chain *chain)
 {
 	struct vhost_virtqueue *vq = &vring->vq;
-	const struct vhost_iotlb_map *map = vring->map_of == vq->umem ? vring->map : NULL;
-	struct vserve_reader rd = { .vq = vq, .data = map, .table = map };
+	struct vserve_reader rd = { .vq = vq };
 	int r = vserve_read_chain(&rd, head);
 
 	vring->round_descs += rd.nr;
@@ -284,26 +305,12 @@ static noinline int vserve_read_slowly(struct vserve_vring *vring, u32 head,
 		return r;
 	if (!rd.writes)
 		vserve_begin_writes(&rd);
-	vring->map = rd.data;
-	vring->map_of = vq->umem;
 	*chain = (struct vserve_chain) {
 		.iov = vq->iov, .out = rd.out, .in = rd.iovs - rd.out,
 		.out_len = rd.out_len, .in_len = rd.len - rd.out_len,
 	};
 	return 0;
 }
-
-/*
- * struct vserve_region - a region of the guest's memory that may be read and written
- * @last: its last address
- * @room: how many of its addresses come before @last
- * @shift: the number that turns an address of the guest into one in the owner's memory
- */
-struct vserve_region {
-	u64 last;
-	u64 room;
-	u64 shift;
-};
 
 /*
  * Whether @len bytes at @addr lie in the region.  If @len is 0 they do not, because the subtraction
@@ -326,16 +333,19 @@ static __always_inline void __user *vserve_region_at(const struct vserve_region 
  * Find the table of @desc in the owner's memory.  The descriptor is the first one of its chain.
  * Returns NULL if vserve_read_slowly() has to look at the table.
  */
-static const u64 __user *vserve_simple_table(const struct vserve_region *region,
+static const u64 __user *vserve_simple_table(const struct vserve_region *regions,
 					     const struct vserve_desc *desc)
 {
-	const u64 __user *at = vserve_region_at(region, desc->addr);
+	const struct vserve_region *region = regions;
+	const u64 __user *at;
 
-	if (desc->flags & VRING_DESC_F_NEXT || desc->len % sizeof(struct vring_desc) ||
-	    !vserve_region_has(region, desc->addr, desc->len) ||
-	    !IS_ALIGNED((unsigned long)at, sizeof(*at)))
+	if (desc->flags & VRING_DESC_F_NEXT || desc->len % sizeof(struct vring_desc))
 		return NULL;
-	return at;
+	if (!vserve_region_has(region, desc->addr, desc->len) &&
+	    !vserve_region_has(++region, desc->addr, desc->len))
+		return NULL;
+	at = vserve_region_at(region, desc->addr);
+	return IS_ALIGNED((unsigned long)at, sizeof(*at)) ? at : NULL;
 }
 
 /* Begin to read descriptors from the owner's memory.  Returns false if that fails. */
@@ -367,9 +377,10 @@ static __always_inline void vserve_fill_chain(struct vserve_vring *vring, const 
 }
 
 /*
- * Read a chain whose buffers lie in @map, one piece each, and whose descriptors are all in the
- * ring, or all in one table in @map.  If the guest's memory is one region, nearly all chains are
- * like that.  The poller reads each word once, and those of a table in one user access.
+ * Read a chain whose buffers lie in two regions, one piece each, and whose descriptors are all in
+ * the ring, or all in one table there.  The memory of most guests has two regions, one below 4 GiB
+ * and one above, so nearly all chains are like that.  The poller reads each word once, and those of
+ * a table in one user access.
  *
  * The access masks, or checks, only the address of the ring or table.  The check of each index
  * keeps the reads in the ring or table.  An index has 16 bits, so a CPU that speculates past the
@@ -379,18 +390,15 @@ static __always_inline void vserve_fill_chain(struct vserve_vring *vring, const 
  * -EAGAIN the caller forgets what was read here, and reads the chain from its start.  The round
  * counts these descriptors all the same, because they took as long to read.
  */
-static __always_inline int vserve_read_simply(struct vserve_vring *vring,
-					      const struct vhost_iotlb_map *map, u32 i,
+static __always_inline int vserve_read_simply(struct vserve_vring *vring, u32 i,
 					      struct vserve_chain *chain)
 {
 	struct vhost_virtqueue *vq = &vring->vq;
 	const u64 __user *words = (const u64 __user *)vq->desc, *from;
 	/* Each descriptor takes one element of vq->iov. */
 	struct iovec *iov = vq->iov, *end = iov + min(VSERVE_MAX_CHAIN, ARRAY_SIZE(vq->iov));
-	const struct vserve_region region = {
-		.last = map->last, .room = map->last - map->start, .shift = map->addr - map->start,
-	};
-	u32 num = vq->num, want = 0, kind;
+	struct vserve_region region = vring->regions[0];
+	u32 num = vq->num, want = 0, kind, at = 0;
 	struct vserve_desc desc;
 	bool in_ring = true;
 	size_t len = 0;
@@ -422,8 +430,12 @@ again:
 			chain->out = iov - vq->iov;
 			chain->out_len = len;
 		}
-		if (unlikely(!vserve_region_has(&region, desc.addr, desc.len)))
-			goto other;
+		if (unlikely(!vserve_region_has(&region, desc.addr, desc.len))) {
+			at ^= 1;
+			region = vring->regions[at];
+			if (!vserve_region_has(&region, desc.addr, desc.len))
+				goto other;
+		}
 		iov->iov_base = vserve_region_at(&region, desc.addr);
 		iov->iov_len = desc.len;
 		iov++;
@@ -438,7 +450,7 @@ table:
 	/* The descriptor in the ring counts, too, for the chain and for the round. */
 	end--;
 	vring->round_descs++;
-	words = vserve_simple_table(&region, &desc);
+	words = vserve_simple_table(vring->regions, &desc);
 	num = desc.len / sizeof(struct vring_desc);
 	i = 0;
 	in_ring = false;
@@ -451,18 +463,11 @@ other:
 	return -EAGAIN;
 }
 
-/*
- * Get the region of the last chain's last buffer.  Returns NULL if no simple chain can lie there,
- * or if the ring is not aligned to words.
- */
-static __always_inline const struct vhost_iotlb_map *vserve_simple_map(struct vserve_vring *vring)
+/* Returns false as long as no region is known, or if the ring is not aligned to words. */
+static __always_inline bool vserve_may_be_simple(const struct vserve_vring *vring)
 {
-	const struct vhost_iotlb_map *map = vring->map;
-
-	if (unlikely(vring->map_of != vring->vq.umem || !map || map->perm != VHOST_ACCESS_RW ||
-		     !IS_ALIGNED((unsigned long)vring->vq.desc, sizeof(u64))))
-		return NULL;
-	return map;
+	return likely(vring->regions_of == vring->vq.umem &&
+		      IS_ALIGNED((unsigned long)vring->vq.desc, sizeof(u64)));
 }
 
 /**
@@ -476,7 +481,6 @@ static __always_inline const struct vhost_iotlb_map *vserve_simple_map(struct vs
 int vserve_get_chain(struct vserve_vring *vring, struct vserve_chain *chain)
 {
 	struct vhost_virtqueue *vq = &vring->vq;
-	const struct vhost_iotlb_map *map = vserve_simple_map(vring);
 	u16 head, ahead;
 	int r;
 
@@ -486,7 +490,7 @@ int vserve_get_chain(struct vserve_vring *vring, struct vserve_chain *chain)
 	ahead = vq->avail_idx - vq->last_avail_idx;
 	if (!ahead || ahead > vq->num || !vserve_get_head(vring, &head))
 		return -EFAULT;
-	if (!map || vserve_read_simply(vring, map, head, chain)) {
+	if (!vserve_may_be_simple(vring) || vserve_read_simply(vring, head, chain)) {
 		r = vserve_read_slowly(vring, head, chain);
 		if (r)
 			return r;

@@ -81,13 +81,13 @@ void vserve_vring_finish_stop(struct vserve_vring *vring);
 void vserve_vring_drop_poller(struct vserve_vring *vring);
 
 /*
- * Forget the region of the last buffer.  The next table of memory may lie where the one of
- * vring->map did.
+ * Forget the regions that were looked up last.  The next table of memory may lie where the one of
+ * vring->regions did.
  */
 static inline void vserve_vring_forget_map(struct vserve_vring *vring)
 {
 	mutex_lock(&vring->vq.mutex);
-	vring->map = NULL;
+	vring->regions_of = NULL;
 	mutex_unlock(&vring->vq.mutex);
 }
 

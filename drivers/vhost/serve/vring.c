@@ -172,7 +172,7 @@ static int vserve_activate(struct vserve_vring *vring)
 	/* Otherwise the poller would go by what was outstanding when the vring was stopped. */
 	vserve_publish(vring);
 	vring->calls = (struct vserve_calls) {};
-	vring->map = NULL;
+	vring->regions_of = NULL;
 	vring->broken = false;
 	vring->full = false;
 	vring->running = true;

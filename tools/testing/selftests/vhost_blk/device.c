@@ -72,14 +72,17 @@ int vblk_set_features(int fd, u64 features)
 
 int vblk_set_mem(int fd, const struct ring_mem *mem)
 {
+	size_t low = mem->split ? mem->split : mem->size;
 	struct {
 		struct vhost_memory head;
-		struct vhost_memory_region region;
+		struct vhost_memory_region region[2];
 	} m = {
-		.head.nregions = 1,
-		.region.guest_phys_addr = mem->gpa,
-		.region.memory_size = mem->size,
-		.region.userspace_addr = (uintptr_t)mem->base,
+		.head.nregions = mem->split ? 2 : 1,
+		.region = {
+			{ ring_gpa(mem, mem->base), low, (uintptr_t)mem->base, 0 },
+			{ ring_gpa(mem, mem->base + low), mem->size - low,
+			  (uintptr_t)mem->base + low, 0 },
+		},
 	};
 
 	return do_ioctl(fd, VHOST_SET_MEM_TABLE, &m);

@@ -98,6 +98,8 @@ int rig_try(struct rig *g, const char *path, const struct rig_opts *opts)
 			o->open_flags);
 	EXPECT(fd >= 0);
 	EXPECT(!open_memory(g, o));
+	g->mem.split = o->split;
+	g->mem.hole = o->hole;
 	ret = vdev_open_kernel(&g->dev, &g->mem, fd, o->flags, o->engine,
 			       VDEV_FEATURES & ~o->without);
 	close(fd);

@@ -35,6 +35,9 @@ struct rig_opts {
 	bool read_only_fd;
 	/* for open() of the backend, besides */
 	int open_flags;
+	/* of guest memory in two regions, see struct ring_mem */
+	size_t split;
+	u64 hole;
 	/* guest memory is anonymous, and not shared */
 	bool private_memory;
 	/* set up, but do not start */

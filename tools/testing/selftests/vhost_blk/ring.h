@@ -25,13 +25,18 @@ typedef __s64 s64;
 #define RING_GPA_BASE	0x100000000ULL
 #define RING_MAX_SEGS	1024
 
-/* Guest memory: one region, given out from the bottom, never given back. */
+/*
+ * Guest memory, given out from the bottom, never given back.  It is one region, or two if @split is
+ * not 0: what lies @split bytes above @base and higher has guest addresses that are @hole larger.
+ */
 struct ring_mem {
 	int fd;
 	u8 *base;
 	size_t size;
 	size_t brk;
 	u64 gpa;
+	size_t split;
+	u64 hole;
 };
 
 /* One piece of a request as the device sees it. */
@@ -73,7 +78,9 @@ void *ring_mem_alloc(struct ring_mem *mem, size_t len, size_t align);
 
 static inline u64 ring_gpa(const struct ring_mem *mem, const void *p)
 {
-	return mem->gpa + (u64)((const u8 *)p - mem->base);
+	u64 at = (const u8 *)p - mem->base;
+
+	return mem->gpa + at + (mem->split && at >= mem->split ? mem->hole : 0);
 }
 
 static inline struct ring_seg ring_seg(const struct ring_mem *mem, const void *p,

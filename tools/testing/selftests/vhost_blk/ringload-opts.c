@@ -29,6 +29,8 @@ static const char usage[] =
 "  --wait poll|event look at the used ring all the time, or sleep for the\n"
 "                    interrupt (poll)\n"
 "  --ring-size N     (256)   --no-indirect   --no-event-idx\n"
+"  --high-data       data lie in a second region of memory, as those above\n"
+"                    4 GiB of a guest do (with --device)\n"
 "\n"
 "With --device:\n"
 "  --mode M          busy, event or adaptive (busy)\n"
@@ -47,8 +49,8 @@ enum {
 	O_DEVICE = 256, O_SOCKET, O_OP, O_BS, O_DEPTH, O_QUEUES, O_SECS,
 	O_WARMUP, O_RATE, O_BURST, O_POISSON, O_SPAN, O_CPU, O_WAIT, O_RING_SIZE,
 	O_NO_INDIRECT, O_NO_EVENT_IDX, O_MODE, O_POLL_CPUS, O_HCTX, O_ENGINE,
-	O_PINNED, O_NO_POLL_QUEUES, O_BYPASS, O_BUFFERED, O_WATCH, O_PATH,
-	O_HELP,
+	O_PINNED, O_NO_POLL_QUEUES, O_BYPASS, O_BUFFERED, O_HIGH_DATA, O_WATCH,
+	O_PATH, O_HELP,
 };
 
 static const struct option long_opts[] = {
@@ -77,6 +79,7 @@ static const struct option long_opts[] = {
 	{ "no-poll-queues", no_argument, NULL, O_NO_POLL_QUEUES },
 	{ "bypass-scheduler", no_argument, NULL, O_BYPASS },
 	{ "buffered", no_argument, NULL, O_BUFFERED },
+	{ "high-data", no_argument, NULL, O_HIGH_DATA },
 	{ "watch", required_argument, NULL, O_WATCH },
 	{ "path", required_argument, NULL, O_PATH },
 	{ "help", no_argument, NULL, O_HELP },
@@ -239,6 +242,9 @@ static int parse_one(struct load_opts *o, int c, const char *arg)
 	case O_BUFFERED:
 		o->buffered = true;
 		return 0;
+	case O_HIGH_DATA:
+		o->high_data = true;
+		return 0;
 	case O_PATH:
 		o->path = arg;
 		return 0;
@@ -257,6 +263,8 @@ static int load_check(const struct load_opts *o)
 {
 	if (!o->device == !o->socket)
 		return complain("give --device or --socket, one of them");
+	if (o->socket && o->high_data)
+		return complain("--high-data needs --device");
 	if (!o->depth || !o->queues || o->queues > VHOST_SERVE_MAX_VRINGS)
 		return complain("--depth is at least 1, --queues 1 to 64");
 	if (!o->bs || o->bs % 512)

@@ -36,6 +36,8 @@ struct queue {
 struct load {
 	struct load_opts o;
 	struct ring_mem mem;
+	/* how much of the second region is in use */
+	size_t high;
 	struct vdev dev;
 	struct queue *q;
 	int poller[LOAD_MAX_CPUS];
@@ -296,6 +298,16 @@ static void report(const struct load *l, const struct sample *a,
 	       (unsigned long long)(b->commands - a->commands));
 }
 
+static void *data_alloc(struct load *l)
+{
+	size_t at = l->mem.split + l->high;
+
+	if (!l->o.high_data)
+		return ring_mem_alloc(&l->mem, l->o.bs, 4096);
+	l->high += (l->o.bs + 4095) & ~4095UL;
+	return at + l->o.bs <= l->mem.size ? l->mem.base + at : NULL;
+}
+
 static int queue_init(struct load *l, unsigned int index)
 {
 	struct queue *q = &l->q[index];
@@ -316,7 +328,7 @@ static int queue_init(struct load *l, unsigned int index)
 		struct slot *s = &q->slots[i];
 
 		s->hdr = ring_mem_alloc(&l->mem, 64, 64);
-		data = ring_mem_alloc(&l->mem, o->bs, 4096);
+		data = data_alloc(l);
 		if (!s->hdr || !data)
 			return -ENOMEM;
 		s->status = (u8 *)s->hdr + sizeof(*s->hdr);
@@ -379,13 +391,19 @@ static int prepare(struct load *l)
 	struct load_opts *o = &l->o;
 	u64 want = VDEV_FEATURES;
 	unsigned int i;
+	size_t size;
 	int ret;
 
 	if (o->no_event_idx)
 		want &= ~FEATURE(VIRTIO_RING_F_EVENT_IDX);
-	ret = ring_mem_init(&l->mem, mem_needed(o) + (2UL << 20));
+	size = mem_needed(o) + (2UL << 20);
+	ret = ring_mem_init(&l->mem, o->high_data ? 2 * size : size);
 	if (ret)
 		return fail("guest memory", ret);
+	if (o->high_data) {
+		l->mem.split = size;
+		l->mem.hole = 1UL << 30;
+	}
 	memset(l->mem.base, 0, l->mem.size);
 
 	if (o->device)

@@ -40,6 +40,7 @@ struct load_opts {
 	bool no_indirect;
 	bool no_event_idx;
 	bool buffered;
+	bool high_data;
 	const char *watch[LOAD_MAX_WATCH];
 	unsigned int nwatch;
 };
