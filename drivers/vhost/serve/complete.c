@@ -156,6 +156,7 @@ void vserve_req_work(struct work_struct *work)
 	struct vserve_vring *vring = req->vring;
 	struct mem_cgroup *memcg = vserve_charge_owner(vring->dev);
 
+	trace_vhost_serve_work(vring, req->head);
 	if (req->released) {
 		/* It came back only for its memory. */
 		vring->ops->release(req, true);

@@ -64,6 +64,13 @@ DEFINE_EVENT_PRINT(vhost_serve_vring, vhost_serve_mode,
 	TP_printk("%s-%d vring=%u worker=%u", __get_str(name), __entry->dev,
 		  __entry->vring, __entry->value));
 
+/* a worker begins with a request; the value is its head */
+DEFINE_EVENT_PRINT(vhost_serve_vring, vhost_serve_work,
+	TP_PROTO(const struct vserve_vring *vring, unsigned int value),
+	TP_ARGS(vring, value),
+	TP_printk("%s-%d vring=%u head=%u", __get_str(name), __entry->dev,
+		  __entry->vring, __entry->value));
+
 #endif /* _TRACE_VHOST_SERVE_H */
 
 /* This part must be outside protection */

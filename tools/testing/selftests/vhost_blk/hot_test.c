@@ -420,7 +420,7 @@ static void see_work_of_a_request(const char *line, void *arg)
 {
 	unsigned int *works = arg;
 
-	if (strstr(line, "function=vserve_req_work"))
+	if (strstr(line, "vhost_serve_work"))
 		++*works;
 }
 
@@ -429,8 +429,7 @@ static unsigned int reads_by_workers(struct rig *g, unsigned int offset)
 {
 	unsigned int i, works = 0;
 
-	trace_begin("workqueue/workqueue_queue_work");
-	trace_filter("workqueue/workqueue_queue_work", "workqueue ~ \"vhost_blk-*\"");
+	trace_begin("vhost_serve/vhost_serve_work");
 	for (i = 0; i < READS; i++) {
 		memset(g->data, 0, 2 * 65536);
 		EXPECT_EQ(rig_io(g, 0, VIRTIO_BLK_T_IN, 0, g->data + offset, 65536),
