@@ -116,9 +116,10 @@ struct vserve_vring;
 struct vserve_req;
 
 /*
- * struct vserve_region - a region of the guest's memory that is there for both directions
- * @last: @room: its last address, and how many addresses come before it there
- * @shift: added to an address, gives the one in the owner's memory
+ * struct vserve_region - a region of the guest's memory that may be read and written
+ * @last: its last address
+ * @room: how many of its addresses come before @last
+ * @shift: the number that turns an address of the guest into one in the owner's memory
  */
 struct vserve_region {
 	u64 last;

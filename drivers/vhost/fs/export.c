@@ -150,6 +150,7 @@ static void vhfs_init_fields(struct vhfs_export *ex,
 {
 	vhfs_set_config(ex, cfg);
 	mutex_init(&ex->session_lock);
+	mutex_init(&ex->climb_lock);
 	mutex_init(&ex->mounts_lock);
 	hash_init(ex->mounts);
 	init_llist_head(&ex->reap_nodes);

@@ -486,6 +486,7 @@ struct vhfs_export {
 	pid_t pid;
 	struct vhfs_session session;
 	struct mutex session_lock;	/* INIT and DESTROY, one at a time */
+	struct mutex climb_lock;	/* a worker that goes far up a tree */
 	struct vhfs_table table;
 	u32 generation;
 	struct vhfs_node *root_node;

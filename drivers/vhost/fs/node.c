@@ -180,18 +180,20 @@ static int vhfs_node_climbed(struct vhfs_node *node, unsigned int seq)
 /*
  * Check a node that is a long way below the root.  If is_subdir() meets a rename, it holds
  * rename_lock all the way up, and meanwhile every task of the host that renames or checks spins.
- * So one worker of the host climbs at a time, and the others sleep.
+ * So one worker of an export climbs at a time, and its others sleep.  Exports share no mutex here,
+ * because the worker that holds it may be out of its owner's CPU quota.  So an owner of many
+ * exports can have as many workers take turns at rename_lock, as tasks that call getcwd() can.
  */
 static int vhfs_node_climb(const struct vhfs_req *req, struct vhfs_node *node, unsigned int seq)
 {
-	static DEFINE_MUTEX(climb);
+	struct mutex *climb = &req->ex->climb_lock;
 	int r;
 
 	if (!req->may_sleep || req->hot)
 		return VHFS_PUNT;
-	mutex_lock(&climb);
+	mutex_lock(climb);
 	r = vhfs_node_climbed(node, seq);
-	mutex_unlock(&climb);
+	mutex_unlock(climb);
 	return r;
 }
 
