@@ -114,6 +114,7 @@ struct super_block;
 struct vserve_dev;
 struct vserve_vring;
 struct vserve_req;
+struct vserve_workers;
 
 /*
  * struct vserve_region - a region of the guest's memory that may be read and written
@@ -313,6 +314,7 @@ struct vserve_req {
 	bool resumed;
 	bool answered;
 	struct work_struct work;
+	struct list_head job;
 };
 
 #ifdef CONFIG_SMP
@@ -468,8 +470,9 @@ struct vserve_vring {
  * @round_bytes: how many bytes a vring of weight VSERVE_WEIGHT may move in a round
  * @css: @memcg: the owner's, which block I/O and the memory of requests are charged to
  * @in_cgroup: @css is not that of the root, which has no limits
- * @wq: workers of requests
- * @end_wq: workers of requests after vserve_req_resume().  Workers of @wq may all wait for a
+ * @workers: threads in the owner's cgroups that do requests; while there is an owner
+ * @wq: does the requests that @workers leave to it, see drivers/vhost/serve/workers.c
+ * @end_wq: workers of requests after vserve_req_resume().  Those of @workers may all wait for a
  *	lock or a count that such a request gives back, so it must not wait for one of them
  * @ring_wq: workers of vrings.  They wait for page faults, which may be for the
  *	owner to serve, so no other device shares them
@@ -483,6 +486,7 @@ struct vserve_dev {
 	bool copies;
 	unsigned int nr_running;
 	unsigned int round_bytes;
+	struct vserve_workers *workers;
 	struct workqueue_struct *wq;
 	struct workqueue_struct *end_wq;
 	struct workqueue_struct *ring_wq;
@@ -617,6 +621,7 @@ int vserve_release(struct inode *inode, struct file *file);
 long vserve_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
 long vserve_set_table(struct vserve_dev *dev, void __user *argp);
 bool vserve_any_running(struct vserve_dev *dev);
+void vserve_flush_requests(struct vserve_dev *dev);
 
 /* stats.c */
 struct vserve_vring *vserve_vring_of(struct vserve_dev *dev, u32 index);

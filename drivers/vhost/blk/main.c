@@ -89,7 +89,7 @@ static long vblk_set_backend(struct vblk_dev *dev, void __user *argp)
 	if (vserve_any_running(&dev->base))
 		return -EBUSY;
 	/* A worker may still hold the old backend, and all that was claimed with its descriptor. */
-	flush_workqueue(dev->base.wq);
+	vserve_flush_requests(&dev->base);
 	vblk_pins_settle(dev);
 	if (arg.fd != -1) {
 		be = vblk_backend_open(dev, &arg);

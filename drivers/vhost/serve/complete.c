@@ -147,12 +147,11 @@ static void vserve_do_work(struct vserve_req *req, struct vserve_vring *vring)
 }
 
 /**
- * vserve_req_work - a request in a worker of the device
- * @work: of the request
+ * vserve_req_do - a request in a worker of the device
+ * @req: over when this returns, or another one already
  */
-void vserve_req_work(struct work_struct *work)
+void vserve_req_do(struct vserve_req *req)
 {
-	struct vserve_req *req = container_of(work, struct vserve_req, work);
 	struct vserve_vring *vring = req->vring;
 	struct mem_cgroup *memcg = vserve_charge_owner(vring->dev);
 
@@ -165,6 +164,21 @@ void vserve_req_work(struct work_struct *work)
 		vserve_do_work(req, vring);
 	}
 	vserve_charge_end(memcg);
+}
+
+/**
+ * vserve_req_work - the same, in a workqueue
+ * @work: of the request
+ */
+void vserve_req_work(struct work_struct *work)
+{
+	struct vserve_req *req = container_of(work, struct vserve_req, work);
+	struct vserve_workers *w = req->resumed ? NULL : req->vring->dev->workers;
+
+	vserve_req_do(req);
+	/* They stay until the workqueue is flushed. */
+	if (w)
+		vserve_workers_wq_done(w);
 }
 
 static void vserve_to_worker(struct vserve_req *req)

@@ -247,6 +247,19 @@ static long vserve_go_on(struct vserve_dev *dev, unsigned long index)
 	return vring ? vserve_vring_go_on(vring) : -EINVAL;
 }
 
+/**
+ * vserve_flush_requests - wait until no worker holds anything of a request
+ * @dev: its mutex is held, and no vring runs or stops
+ */
+void vserve_flush_requests(struct vserve_dev *dev)
+{
+	if (dev->workers)
+		vserve_workers_flush(dev->workers);
+	flush_workqueue(dev->wq);
+	flush_workqueue(dev->end_wq);
+}
+EXPORT_SYMBOL_GPL(vserve_flush_requests);
+
 /*
  * Lets go of what belongs to the owner.  All vrings are stopped.  With @keep the device keeps what
  * it serves, for the next owner.
@@ -258,8 +271,9 @@ static void vserve_forget(struct vserve_dev *dev, bool keep)
 	for (i = 0; i < dev->vdev.nvqs; i++)
 		vserve_vring_drop_poller(dev->vrings[i]);
 	/* Its workers may hold what forget() lets go of, and they have the owner's cgroups. */
-	flush_workqueue(dev->wq);
-	flush_workqueue(dev->end_wq);
+	vserve_flush_requests(dev);
+	vserve_workers_end(dev->workers);
+	dev->workers = NULL;
 	if (dev->ops->forget && !keep)
 		dev->ops->forget(dev);
 	vserve_put_cgroups(dev);
@@ -321,6 +335,26 @@ static long vserve_table(struct vserve_dev *dev, void __user *argp)
 	return vserve_set_table(dev, argp);
 }
 
+static long vserve_set_owner(struct vserve_dev *dev, void __user *argp)
+{
+	struct vserve_workers *workers;
+	long r;
+
+	if (vhost_dev_has_owner(&dev->vdev))
+		return -EBUSY;
+	workers = vserve_workers_begin(dev);
+	if (IS_ERR(workers))
+		return PTR_ERR(workers);
+	r = vhost_dev_ioctl(&dev->vdev, VHOST_SET_OWNER, argp);
+	if (r) {
+		vserve_workers_end(workers);
+		return r;
+	}
+	dev->workers = workers;
+	vserve_get_cgroups(dev);
+	return 0;
+}
+
 static long vserve_base_ioctl(struct vserve_dev *dev, unsigned int cmd,
 			      void __user *argp)
 {
@@ -330,9 +364,9 @@ static long vserve_base_ioctl(struct vserve_dev *dev, unsigned int cmd,
 		r = vhost_dev_check_owner(&dev->vdev);
 		return r ?: vserve_table(dev, argp);
 	}
+	if (cmd == VHOST_SET_OWNER)
+		return vserve_set_owner(dev, argp);
 	r = vhost_dev_ioctl(&dev->vdev, cmd, argp);
-	if (!r && cmd == VHOST_SET_OWNER)
-		vserve_get_cgroups(dev);
 	if (r != -ENOIOCTLCMD)
 		return r;
 	if (cmd == VHOST_SET_VRING_ADDR) {
@@ -478,7 +512,7 @@ static struct vserve_dev *vserve_alloc_dev(const struct vserve_ops *ops)
 	 * takes its snapshot; see drivers/vhost/poll/poller.c for the pollers.  Those of @end_wq
 	 * are not, because a work of @wq that is to end first may wait for one of them.  Those of
 	 * @ring_wq do no I/O, and may wait for a backend, or for a page fault that the owner
-	 * serves, which is frozen before them.
+	 * serves, which is frozen before them.  workers.c stops before @wq freezes.
 	 *
 	 * No WQ_MEM_RECLAIM: file systems flush works of theirs that have none.
 	 */
@@ -577,14 +611,23 @@ EXPORT_SYMBOL_GPL(vserve_release);
 
 static int __init vserve_init(void)
 {
+	int r = vserve_workers_init();
+
+	if (r)
+		return r;
 	vserve_late_wq = alloc_workqueue("vhost_serve", WQ_UNBOUND, 0);
-	return vserve_late_wq ? 0 : -ENOMEM;
+	if (vserve_late_wq)
+		return 0;
+	vserve_workers_exit();
+	return -ENOMEM;
 }
 module_init(vserve_init);
 
 static void __exit vserve_exit(void)
 {
+	/* First, because its works end workers. */
 	destroy_workqueue(vserve_late_wq);
+	vserve_workers_exit();
 }
 module_exit(vserve_exit);
 

@@ -5,7 +5,7 @@
  *
  * The data path, in the order of the files: round.c -> take.c -> chain.c -> the device ->
  * complete.c -> used.c.  calls.c decides when to interrupt the guest.  vring.c has the life of a
- * vring, and dev.c the character device.
+ * vring, dev.c the character device, and workers.c the threads that do requests which may sleep.
  */
 #ifndef _VHOST_SERVE_H
 #define _VHOST_SERVE_H
@@ -98,14 +98,27 @@ int vserve_get_chain(struct vserve_vring *vring, struct vserve_chain *chain);
 struct vserve_req *vserve_take(struct vserve_vring *vring, bool may_sleep,
 			       int *err);
 
+/* workers.c */
+void vserve_workers_queue(struct vserve_workers *w, struct vserve_req *req);
+void vserve_workers_wq_done(struct vserve_workers *w);
+struct vserve_workers *vserve_workers_begin(struct vserve_dev *dev);
+void vserve_workers_flush(struct vserve_workers *w);
+void vserve_workers_end(struct vserve_workers *w);
+int vserve_workers_init(void);
+void vserve_workers_exit(void);
+
 static inline void vserve_queue_work(struct vserve_req *req)
 {
 	struct vserve_dev *dev = req->vring->dev;
 
-	queue_work(req->resumed ? dev->end_wq : dev->wq, &req->work);
+	if (req->resumed)
+		queue_work(dev->end_wq, &req->work);
+	else
+		vserve_workers_queue(dev->workers, req);
 }
 
 /* complete.c */
+void vserve_req_do(struct vserve_req *req);
 void vserve_req_work(struct work_struct *work);
 int vserve_complete(struct vserve_vring *vring, unsigned int budget,
 		    bool may_sleep);
