@@ -27,6 +27,36 @@ void cgroup_enter(void)
 	EXPECT_EQ(cgroup_set("cgroup.procs", pid), 0);
 }
 
+/* How many threads are in it, and whether @thread is one of them. */
+static unsigned int count_threads(int thread, bool *has)
+{
+	FILE *f = fopen(OURS "/cgroup.threads", "r");
+	unsigned int nr = 0;
+	int one;
+
+	EXPECT(f);
+	*has = false;
+	for (; fscanf(f, "%d", &one) == 1; nr++)
+		*has |= one == thread;
+	fclose(f);
+	return nr;
+}
+
+bool cgroup_has_thread(int thread)
+{
+	bool has;
+
+	count_threads(thread, &has);
+	return has;
+}
+
+unsigned int cgroup_threads(void)
+{
+	bool has;
+
+	return count_threads(0, &has);
+}
+
 int cgroup_set(const char *file, const char *value)
 {
 	char path[128];

@@ -3,10 +3,15 @@
 #ifndef VHOST_BLK_CGROUP_H
 #define VHOST_BLK_CGROUP_H
 
+#include <stdbool.h>
+
 #include "ring.h"
 
 /* Makes it, with the io and memory controllers, and moves this process there. */
 void cgroup_enter(void);
+/* Is a thread in it? */
+bool cgroup_has_thread(int thread);
+unsigned int cgroup_threads(void);
 /* Writes one of its files; 0 or -errno. */
 int cgroup_set(const char *file, const char *value);
 u64 cgroup_memory(void);

@@ -27,9 +27,10 @@ static void fail_poller(const char *on)
 	EXPECT(fail_threads("vhost", POLLER, on));
 }
 
-/* Those of unbound workqueues, as ours is; others' work may be hit as well. */
+/* Threads of the device, and those of unbound workqueues, where others' work may be hit as well. */
 static void fail_workers(const char *on)
 {
+	EXPECT(fail_threads("vhost_blk-", "-w", on));
 	EXPECT(fail_threads("kworker", "/u", on));
 }
 

@@ -126,7 +126,7 @@ static void expect_written(const char *path, unsigned int n)
  * One write at a time, of 60 ms.  The host freezes once those have ended that workers wait for,
  * which are 64 at most.
  */
-static void full_ring(const char *name, const struct rig_opts *o)
+static void full_ring(const char *name, const struct rig_opts *o, unsigned int rounds_before)
 {
 	const char *disk;
 	struct window w;
@@ -137,6 +137,11 @@ static void full_ring(const char *name, const struct rig_opts *o)
 	disk = nullb_create(&(struct nullb){
 		.name = name, .irqmode = 2, .completion_nsec = 60000000, .tags = 1 });
 	rig_open(&g, disk, o);
+	while (rounds_before--) {
+		fill(&g, VIRTIO_BLK_T_OUT, WRITES);
+		rig_kick(&g, 0);
+		rig_wait(&g, 0);
+	}
 	fill(&g, VIRTIO_BLK_T_OUT, WRITES);
 	w = freeze_and_thaw(&g);
 	EXPECT_EQ(w.within, 0);
@@ -150,21 +155,33 @@ static void full_ring(const char *name, const struct rig_opts *o)
 static void a_poller_submits_nothing_while_frozen(void)
 {
 	full_ring("mq", &(struct rig_opts){
-		.mode = VHOST_POLL_MODE_BUSY, .ring_size = RING });
+		.mode = VHOST_POLL_MODE_BUSY, .ring_size = RING }, 0);
 }
 
 static void a_poller_that_sleeps_submits_nothing_while_frozen(void)
 {
 	full_ring("event", &(struct rig_opts){
-		.mode = VHOST_POLL_MODE_EVENT, .ring_size = RING });
+		.mode = VHOST_POLL_MODE_EVENT, .ring_size = RING }, 0);
 }
 
 /* More of them than there are workers, each waits for the disk. */
+static void full_ring_of_workers(const char *name, unsigned int rounds_before)
+{
+	full_ring(name, &(struct rig_opts){
+		.mode = VHOST_POLL_MODE_BUSY, .engine = VHOST_BLK_ENGINE_FILE,
+		.open_flags = O_DSYNC, .ring_size = RING }, rounds_before);
+}
+
+/* A device that is new has few threads, so a workqueue does most. */
 static void workers_submit_nothing_while_frozen(void)
 {
-	full_ring("file", &(struct rig_opts){
-		.mode = VHOST_POLL_MODE_BUSY, .engine = VHOST_BLK_ENGINE_FILE,
-		.open_flags = O_DSYNC, .ring_size = RING });
+	full_ring_of_workers("file", 0);
+}
+
+/* All threads of the device have a request, and the others wait for them. */
+static void threads_of_a_device_submit_nothing_while_frozen(void)
+{
+	full_ring_of_workers("threads", 2);
 }
 
 /*
@@ -264,6 +281,7 @@ int main(int argc, char **argv)
 		TEST(a_poller_submits_nothing_while_frozen),
 		TEST(a_poller_that_sleeps_submits_nothing_while_frozen),
 		TEST(workers_submit_nothing_while_frozen),
+		TEST(threads_of_a_device_submit_nothing_while_frozen),
 		TEST(discards_and_direct_writes_do_not_keep_the_host_awake),
 		TEST(spare_threads_freeze),
 		TEST(a_disk_that_does_not_answer_keeps_no_host_awake),
