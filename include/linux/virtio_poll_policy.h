@@ -197,4 +197,57 @@ static inline bool virtio_poll_steal_too_much(struct virtio_poll_steal *s, u64 n
 	return false;
 }
 
+#define VIRTIO_POLL_COMPUTES_SAMPLES	3
+#define VIRTIO_POLL_COMPUTES_LATELY_NS	(50 * NSEC_PER_MSEC)
+
+/**
+ * struct virtio_poll_computes - the task that the samples of a CPU found at work
+ * @task: it; only compared
+ * @slept: how often it had given the CPU up by itself
+ * @samples: how many found it with this @slept
+ * @seen: when a sample last showed that it computes, in nanoseconds; 0: none did
+ */
+struct virtio_poll_computes {
+	const void *task;
+	unsigned long slept;
+	unsigned int samples;
+	u64 seen;
+};
+
+/**
+ * virtio_poll_computes_note - a sample finds a task at work
+ * @c: the CPU's knowledge
+ * @task: a task that does not wait for I/O of this CPU
+ * @slept: how often it has given the CPU up by itself
+ * @now: the CPU's clock
+ *
+ * A task computes if VIRTIO_POLL_COMPUTES_SAMPLES found it, and it has not slept in between,
+ * because it has wanted the CPU all that time.  One sample does not tell, because it finds any
+ * task by chance.  Two do not tell, because a burst lasts longer when the host takes the CPU
+ * meanwhile.
+ */
+static inline void virtio_poll_computes_note(struct virtio_poll_computes *c, const void *task,
+					     unsigned long slept, u64 now)
+{
+	if (c->task != task || c->slept != slept) {
+		c->task = task;
+		c->slept = slept;
+		c->samples = 0;
+	}
+	if (++c->samples >= VIRTIO_POLL_COMPUTES_SAMPLES)
+		c->seen = now;
+}
+
+/**
+ * virtio_poll_computes_lately - whether a task computed not long ago
+ * @c: the CPU's knowledge
+ * @now: the CPU's clock
+ *
+ * Return: true if a sample of the last VIRTIO_POLL_COMPUTES_LATELY_NS showed it.
+ */
+static inline bool virtio_poll_computes_lately(const struct virtio_poll_computes *c, u64 now)
+{
+	return c->seen && now - c->seen < VIRTIO_POLL_COMPUTES_LATELY_NS;
+}
+
 #endif /* _LINUX_VIRTIO_POLL_POLICY_H */

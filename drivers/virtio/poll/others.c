@@ -48,6 +48,16 @@
  * While nothing is in flight no task waits for an answer, so a task that computes between one I/O
  * and the next does not starve its own poller.
  *
+ * A retry beside a task that computes always could strand a request: the thread has the CPU for a
+ * moment now and then, and if it finds an answer there, the next request is the one of the case
+ * that is left, above.  Covering the requests of a retry does not do, because interrupts keep the
+ * thread from running, and so from showing that it could (virtio-poll.rst has the two attempts).
+ * So it is the back-off that tells, while interrupts are on anyway.  In its last 50 ms the timer
+ * samples who is at work.  If a task computes there (virtio_poll_computes_note()), the next
+ * back-off follows, and no retry.  Nothing that interrupts bring about looks like such a task,
+ * because a task that waits for I/O sleeps between two samples, or submitted last.  On a CPU that
+ * was idle, or had no I/O for 50 ms after the back-off, nothing is known, and the poller retries.
+ *
  * The host's other tasks
  * ----------------------
  * The guest sees them as steal time.  In adaptive mode the policy looks at the share of steal time
@@ -73,11 +83,35 @@
 /* A task that has not submitted for so long counts as another task. */
 #define VPOLL_USER_FORGET	msecs_to_jiffies(100)
 
-/* Whether this CPU has time for its poller. */
+/* Whether the poller leaves all to interrupts, because other tasks have starved it. */
+bool vpoll_backs_off(const struct virtio_poller *p)
+{
+	return p->starved_until && time_before(jiffies, p->starved_until);
+}
+
+/* When the timer samples next in a back-off: only its end matters. */
+unsigned long vpoll_next_sample(const struct virtio_poller *p)
+{
+	unsigned long first = p->starved_until - VPOLL_STARVED_MIN;
+
+	return time_after(first, jiffies + 1) ? first : jiffies + 1;
+}
+
+/*
+ * Whether this CPU has time for its poller.  When a back-off ends beside a task that computes,
+ * the next back-off begins instead of a retry.
+ */
 bool vpoll_cpu_has_time(struct virtio_poller *p)
 {
-	if (p->parked || (p->starved_until && time_before(jiffies, p->starved_until)))
+	if (p->parked || vpoll_backs_off(p))
 		return false;
+	if (likely(!p->starved_until))
+		return true;
+	if (virtio_poll_computes_lately(&p->computes, local_clock())) {
+		vpoll_back_off(p);
+		mod_timer(&p->timer, vpoll_next_sample(p));
+		return false;
+	}
 	p->starved_until = 0;
 	return true;
 }
@@ -182,7 +216,10 @@ bool vpoll_needs_cover(struct virtio_poller *p)
 		(s64)(local_clock() - READ_ONCE(p->preempted)) < (s64)VPOLL_OFTEN_NS);
 }
 
-/* The thread did not poll for two ticks, so leave new waits to interrupts, longer each time. */
+/*
+ * The thread did not poll for two ticks, or would not be able to, so leave new waits to interrupts,
+ * longer each time.  The caller has the timer run on.
+ */
 void vpoll_back_off(struct virtio_poller *p)
 {
 	if (time_after(jiffies, p->starved_last + VPOLL_STARVED_FORGET))
@@ -196,23 +233,25 @@ void vpoll_back_off(struct virtio_poller *p)
 		p->starved_shift++;
 }
 
-/*
- * The timer calls this while the thread is runnable, to find out whether the interrupted task keeps
- * the CPU from it.  The task that used a queue last (p->user) does not count, even if it computes,
- * because it is taken to wait for answers.  So a task that polls here stops for that one only when
- * the scheduler asks it to.
- */
-void vpoll_sample(struct virtio_poller *p)
-{
-	if (!vpoll_is_user(p, current) && current != this_cpu_read(vpoll_tasks) &&
-	    !is_idle_task(current))
-		p->wanted = true;
-}
-
 static bool vpoll_is_other(const struct virtio_poller *p, const struct task_struct *task)
 {
 	return !vpoll_is_user(p, task) && !is_idle_task(task) &&
 	       !(task->flags & (PF_KTHREAD | PF_IO_WORKER));
+}
+
+/*
+ * Called in a tick while the thread is runnable or backs off, to find out whether the interrupted
+ * task keeps the CPU from it.  The task that used a queue last (p->user) does not count, even if it
+ * computes, because it is taken to wait for answers.  So a task that polls here stops for that one
+ * only when the scheduler asks it to.
+ */
+void vpoll_sample(struct virtio_poller *p, u64 now)
+{
+	if (vpoll_is_other(p, current))
+		virtio_poll_computes_note(&p->computes, current, current->nvcsw, now);
+	if (!vpoll_is_user(p, current) && current != this_cpu_read(vpoll_tasks) &&
+	    !is_idle_task(current))
+		p->wanted = true;
 }
 
 /*

@@ -226,6 +226,50 @@ static void vpoll_test_steal_that_is_gone_is_forgotten(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, s.shift, 0U);
 }
 
+/* A CPU's timer finds a task each two ticks, which are 8 ms here. */
+static void vpoll_sample_times(struct virtio_poll_computes *c, const void *task, int slept,
+			       u64 *now, int times)
+{
+	while (times--) {
+		*now += 8 * NSEC_PER_MSEC;
+		virtio_poll_computes_note(c, task, slept, *now);
+	}
+}
+
+static void vpoll_test_computes(struct kunit *test)
+{
+	struct virtio_poll_computes c = {};
+	u64 now = NSEC_PER_SEC;
+	int task;
+
+	KUNIT_EXPECT_FALSE(test, virtio_poll_computes_lately(&c, now));
+	vpoll_sample_times(&c, &task, 7, &now, VIRTIO_POLL_COMPUTES_SAMPLES - 1);
+	KUNIT_EXPECT_FALSE_MSG(test, virtio_poll_computes_lately(&c, now), "too few to tell");
+	vpoll_sample_times(&c, &task, 7, &now, 1);
+	KUNIT_EXPECT_TRUE(test, virtio_poll_computes_lately(&c, now));
+	now += VIRTIO_POLL_COMPUTES_LATELY_NS;
+	KUNIT_EXPECT_FALSE_MSG(test, virtio_poll_computes_lately(&c, now), "it has ended since");
+	vpoll_sample_times(&c, &task, 7, &now, 1);
+	KUNIT_EXPECT_TRUE(test, virtio_poll_computes_lately(&c, now));
+}
+
+static void vpoll_test_who_sleeps_does_not_compute(struct kunit *test)
+{
+	struct virtio_poll_computes c = {};
+	u64 now = NSEC_PER_SEC;
+	int tasks[2];
+	int i;
+
+	for (i = 0; i < 100; i++) {
+		vpoll_sample_times(&c, &tasks[0], i, &now, VIRTIO_POLL_COMPUTES_SAMPLES - 1);
+		KUNIT_EXPECT_FALSE_MSG(test, virtio_poll_computes_lately(&c, now), "bursts");
+	}
+	for (i = 0; i < 100; i++) {
+		vpoll_sample_times(&c, &tasks[i % 2], 0, &now, 1);
+		KUNIT_EXPECT_FALSE_MSG(test, virtio_poll_computes_lately(&c, now), "in turn");
+	}
+}
+
 static struct kunit_case vpoll_policy_cases[] = {
 	KUNIT_CASE(vpoll_test_unknown_polls),
 	KUNIT_CASE(vpoll_test_short_waits_poll),
@@ -241,6 +285,8 @@ static struct kunit_case vpoll_policy_cases[] = {
 	KUNIT_CASE(vpoll_test_one_preemption_is_no_steal),
 	KUNIT_CASE(vpoll_test_steal_backs_off_longer),
 	KUNIT_CASE(vpoll_test_steal_that_is_gone_is_forgotten),
+	KUNIT_CASE(vpoll_test_computes),
+	KUNIT_CASE(vpoll_test_who_sleeps_does_not_compute),
 	{}
 };
 

@@ -34,6 +34,7 @@ struct virtio_poller {
 	unsigned long starved_until;	/* jiffies when the back-off ends; 0: not starved */
 	unsigned long starved_last;	/* jiffies when the timer last found it starved */
 	unsigned int starved_shift;	/* the next back-off is the shortest one << this */
+	struct virtio_poll_computes computes;	/* the task that the ticks find at work */
 	const struct task_struct *user;	/* submitted last, or polled for itself; only compared */
 	unsigned long user_seen;	/* jiffies when @user did so */
 	const struct task_struct *submitter;	/* submitted last; only compared */
@@ -57,7 +58,9 @@ bool vpoll_note_submitter(struct virtio_poller *p);
 bool vpoll_others_first(struct virtio_poller *p);
 bool vpoll_needs_cover(struct virtio_poller *p);
 void vpoll_back_off(struct virtio_poller *p);
-void vpoll_sample(struct virtio_poller *p);
+bool vpoll_backs_off(const struct virtio_poller *p);
+unsigned long vpoll_next_sample(const struct virtio_poller *p);
+void vpoll_sample(struct virtio_poller *p, u64 now);
 #ifdef CONFIG_PREEMPT_NOTIFIERS
 void vpoll_notifier_add(struct virtio_poller *p);
 void vpoll_notifier_del(struct virtio_poller *p);

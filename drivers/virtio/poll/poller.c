@@ -643,6 +643,8 @@ static void vpoll_timer(struct timer_list *t)
 {
 	struct virtio_poller *p = from_timer(p, t, timer);
 	struct virtio_poll_queue *q, *next;
+	u64 now = local_clock();
+	bool at_work;
 
 	if (p->polls == p->seen) {
 		bool waiting = vpoll_anything_in_flight(p);
@@ -653,16 +655,18 @@ static void vpoll_timer(struct timer_list *t)
 		list_for_each_entry_safe(q, next, &p->queues, node)
 			vpoll_tick(q, waiting);
 	}
-	if (virtio_poll_cpu_stolen(local_clock()))
+	if (virtio_poll_cpu_stolen(now))
 		list_for_each_entry_safe(q, next, &p->queues, node)
 			vpoll_leave_to_host(q);
 	if (p->parked)
 		return;
-	vpoll_sample(p);
-	if (list_empty(&p->queues) && !READ_ONCE(this_cpu_read(vpoll_tasks)->on_rq))
-		return;
+	vpoll_sample(p, now);
 	p->seen = p->polls;
-	mod_timer(&p->timer, jiffies + 1);
+	at_work = !list_empty(&p->queues) || READ_ONCE(this_cpu_read(vpoll_tasks)->on_rq);
+	if (at_work)
+		mod_timer(&p->timer, jiffies + 1);
+	else if (vpoll_backs_off(p))
+		mod_timer(&p->timer, vpoll_next_sample(p));
 }
 
 static void vpoll_setup(unsigned int cpu)

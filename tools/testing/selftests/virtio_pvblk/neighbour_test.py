@@ -6,14 +6,18 @@ A read is stranded if the layer's timer has to notice that it waits, two ticks l
 """
 
 import contextlib
+import itertools
 import re
 import time
 
-from pvblk import CROWDED_MAX, DEBUG, GuestCase
+from pvblk import BATCH, CROWDED_FORGET, CROWDED_MAX, DEBUG, GuestCase
 from pvlab import ktap
 
 FIRSTS = 4 if DEBUG else 8
 SELDOM_READS = 512 if DEBUG else 2048
+# Six back-offs end within so many seconds.  The first ones may be too short to find the task.
+BACK_OFFS_SECS = 5
+RETRIES = 2
 EVENT = re.compile(r"^\s*(.+)-\d+\s+\[\d+\] (\S+)\s+[\d.]+: virtio_poll_(\w+): .*callbacks=(\d)")
 
 
@@ -84,6 +88,26 @@ class Neighbour(GuestCase):
         print(f"# the CPU was taken {taken} times, {own} reads were covered then, {grown}")
         self.assertGreater(taken, 0)
         self.assertGreater(own, taken / 4)
+
+    def test_tries_no_more_beside_a_task_that_computes(self):
+        """A retry could strand a read.  When the task has ended, the poller is back."""
+        # Another test may have had the poller back off.
+        time.sleep(CROWDED_FORGET)
+        with self.computing(), self.traced() as events:
+            self.sh(
+                f"taskset -c 0 timeout {BACK_OFFS_SECS} dd if=/dev/{self.disk} of=/dev/null bs=4k "
+                "iflag=direct 2>/dev/null || true"
+            )
+        # A back-off begins where the timer finds the poller starved, and ends with an attachment.
+        kinds = ["back-off" if e[1:3] == (True, "starved") else e[2] for e in events]
+        retries = sum(pair == ("back-off", "attach") for pair in itertools.pairwise(kinds))
+        print(f"# {retries} retries, {count_stranded(events)} reads were stranded")
+        self.assertIn("back-off", kinds)
+        self.assertLessEqual(retries, RETRIES)
+        time.sleep(CROWDED_MAX)
+        with self.counting(self.disk) as grown:
+            self.reads(self.disk, 1, BATCH, 0)
+        self.assertGreater(grown["found"], 0)
 
 
 def count_stranded(events):
