@@ -44,6 +44,12 @@ MASKED = "a CPU took an interrupt while it had interrupts off"
 _NEXT = r"\+0x\S+\n(?:\[[ \d.]+\])? +"
 _MASKED = re.compile(rf"asm_sysvec_\w+{_NEXT}lock_acquire{_NEXT}_raw_spin_lock_irq(?:save)?\+0x")
 
+# The kernel's report begins with the flags that the CPU has just pushed.  No instruction sets the
+# bits of them that are reserved, and no CPU pushes one of these that is set.
+FLAGS = "a CPU had flags that no instruction can set"
+_FLAGS = re.compile(r" EFLAGS: ([0-9a-f]{8})$", re.M)
+_FLAGS_OF_A_CPU = 0x3F7FD7
+
 # A QEMU that the lab did not end has status 0 for a reset of its guest only.  A kernel that
 # QEMU loaded and that resets itself says so first: what is left is a triple fault, which the
 # emulated CPU takes with a half-loaded state.  Memory that our code overwrote could end
@@ -168,7 +174,10 @@ def of_report(report, of_host=True):
     # A guest's log may begin anew.
     if of_host and report.clock_went_back:
         return CLOCK
-    return MASKED if _MASKED.search(str(report)) else ""
+    if _MASKED.search(str(report)):
+        return MASKED
+    flags = _FLAGS.search(str(report))
+    return FLAGS if flags and int(flags[1], 16) & ~_FLAGS_OF_A_CPU else ""
 
 
 def lost_guest(said):

@@ -56,6 +56,13 @@ MASKED = """\
 [ 152.6]  lock_acquire+0x1fd/0x510
 [ 152.6]  _raw_spin_lock_irqsave+0x3b/0x60
 """
+FLAGS = """\
+[ 311.2] WARNING: CPU: 0 PID: 998 at arch/x86/kernel/traps.c:1120 exc_debug_kernel+0xca/0x160
+[ 311.3] RSP: 0000:fffffe0000010f28 EFLAGS: {}
+[ 311.4]  <#DB>
+[ 311.4]  asm_exc_debug+0x1e/0x40
+[ 311.5] RSP: 0018:ffffc90000f4fb60 EFLAGS: 03c4a382
+"""
 LOST_GUEST = comments(
     "Traceback (most recent call last):\npvlab.agent.Gone: the virtual machine has ended\n"
     "--- last lines of guest 'g'\n[ 3.1] fine\nQEMU ended with status 0\n---"
@@ -67,6 +74,7 @@ TRACES = {
     "a lost guest": {"text": case("other", LOST_GUEST)},
     "a deaf CPU and its stall": {"deaf": [1], "reports": detect.scan_text(STALL)},
     "an interrupt that was off": {"reports": detect.scan_text(MASKED)},
+    "flags that no CPU has": {"reports": detect.scan_text(FLAGS.format("03c0a002"))},
     "a guest's clock": {
         "reports": detect.scan_text("[ 944.4] fine\n[ 14.7] WARNING: CPU: 0 PID: 1 at x.c:1\n")
     },
@@ -188,6 +196,11 @@ class Planted(unittest.TestCase):
         for text in (MASKED + ours, log + ours.replace("152.6", "14.7")):
             reports = detect.scan_text(text)
             self.assertNotEqual(traces.of_report(reports[0]), "")
+            self.assertEqual(len(judge(end({"reports": reports})).stands), 1)
+
+    def test_flags_that_a_cpu_can_have_excuse_nothing(self):
+        for flags in ("00000286", "00210382", "003f7fd7"):
+            reports = detect.scan_text(FLAGS.format(flags))
             self.assertEqual(len(judge(end({"reports": reports})).stands), 1)
 
     def test_an_oops_that_bears_a_trace_stands(self):
