@@ -80,8 +80,6 @@ static void vblk_file_resume(struct vblk_req *req)
 
 	if (vblk_file_is_deferred(iocb))
 		res = iocb->dio_complete(iocb->private);
-	if (iocb->ki_flags & IOCB_WRITE)
-		kiocb_end_write(iocb);
 	vblk_file_finish(req, res);
 }
 
@@ -95,6 +93,12 @@ static void vblk_file_complete(struct kiocb *iocb, long res)
 	struct vblk_req *req = container_of(iocb, struct vblk_req, iocb);
 
 	req->iocb_res = res;
+	/*
+	 * vfs_iocb_iter_write() does this itself unless the I/O was queued.  It must not wait for
+	 * the ring, which may be held up, because all who freeze the file system wait for it.
+	 */
+	if (iocb->ki_flags & IOCB_WRITE)
+		kiocb_end_write(iocb);
 	if (!atomic_dec_and_test(&req->iocb_users))
 		return;
 	if (vblk_file_is_deferred(iocb)) {

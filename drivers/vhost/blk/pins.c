@@ -78,7 +78,8 @@ static struct page *vblk_page_of(unsigned long entry)
 
 static void vblk_pins_wake(struct vblk_pins *pins, unsigned long delay)
 {
-	queue_delayed_work(system_unbound_wq, &pins->work, delay);
+	/* Not a queue of the host's: the work may wait for a page fault that the owner serves. */
+	queue_delayed_work(pins->dev->base.ring_wq, &pins->work, delay);
 }
 
 /* Take the trust of a chunk's entries away.  Returns whether any of them was trusted. */
@@ -439,7 +440,7 @@ static void vblk_replaced_work(struct work_struct *work)
 		vblk_free_pins(pins);
 	}
 	if (!list_empty(&dev->replaced))
-		queue_delayed_work(system_unbound_wq, &dev->replaced_work, VBLK_PINS_RECHECK);
+		queue_delayed_work(dev->base.ring_wq, &dev->replaced_work, VBLK_PINS_RECHECK);
 	mutex_unlock(&dev->replaced_lock);
 }
 
@@ -523,7 +524,7 @@ void vblk_set_pins(struct vblk_dev *dev, struct vblk_pins *pins)
 	mutex_lock(&dev->replaced_lock);
 	list_add_tail(&old->link, &dev->replaced);
 	mutex_unlock(&dev->replaced_lock);
-	mod_delayed_work(system_unbound_wq, &dev->replaced_work, 0);
+	mod_delayed_work(dev->base.ring_wq, &dev->replaced_work, 0);
 }
 
 /**

@@ -72,9 +72,6 @@ static void vhfs_direct_end(struct vhfs_req *req)
 
 	if (vhfs_direct_is_deferred(req))
 		res = iocb->dio_complete(iocb->private);
-	/* vfs_iocb_iter_write() calls kiocb_end_write() itself unless the I/O was queued. */
-	if (iocb->ki_flags & IOCB_WRITE)
-		kiocb_end_write(iocb);
 	res = vhfs_io_result(req, res, res);
 	if (res >= 0 && req->in.opcode == FUSE_WRITE)
 		vhfs_reply(req, struct fuse_write_out)->size = res;
@@ -88,6 +85,12 @@ static void vhfs_direct_complete(struct kiocb *iocb, long res)
 	struct vhfs_req *req = container_of(iocb, struct vhfs_req, direct.iocb);
 
 	req->direct.res = res;
+	/*
+	 * vfs_iocb_iter_write() does this itself unless the I/O was queued.  It must not wait for
+	 * the ring, which may be held up, because all who freeze the file system wait for it.
+	 */
+	if (iocb->ki_flags & IOCB_WRITE)
+		kiocb_end_write(iocb);
 	if (!atomic_dec_and_test(&req->direct.users))
 		return;
 	if (vhfs_direct_is_deferred(req))
