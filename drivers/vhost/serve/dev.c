@@ -8,6 +8,7 @@
 #include <linux/compat.h>
 #include <linux/file.h>
 #include <linux/idr.h>
+#include <linux/kthread.h>
 #include <linux/memcontrol.h>
 #include <linux/module.h>
 #include <linux/nospec.h>
@@ -526,8 +527,8 @@ static struct vserve_dev *vserve_alloc_dev(const struct vserve_ops *ops)
 		goto free;
 	dev->ring_wq = alloc_workqueue("%s-%d-rings",
 				       WQ_UNBOUND | WQ_MEM_RECLAIM,
-				       VHOST_SERVE_MAX_VRINGS, ops->name,
-				       dev->id);
+				       VHOST_SERVE_MAX_VRINGS + VSERVE_RING_WORKS,
+				       ops->name, dev->id);
 	if (!dev->ring_wq)
 		goto free;
 	return dev;
@@ -574,14 +575,67 @@ static void vserve_end_dev(struct vserve_dev *dev)
 	vserve_free_dev(dev);
 }
 
-static void vserve_end_late(struct work_struct *work)
+/*
+ * Whether the task that closes the file last is none of the owner's.
+ *
+ * Such a task does not wait for the backend.  A kernel thread closes files for the whole host, one
+ * after the other: the last reference may have been one of io_uring, or one that was on its way
+ * through a socket.  A process that got the descriptor from the owner has nothing to do with what
+ * the owner does with its memory.  An exiting task has no memory any more, so all that can be told
+ * is whether the owner is gone.
+ */
+static bool vserve_is_foreign_close(const struct vserve_dev *dev)
 {
-	struct vserve_dev *dev = container_of(work, struct vserve_dev, late_work);
+	const struct mm_struct *mm = dev->vdev.mm;
+
+	if (!mm)
+		return false;
+	if (current->flags & PF_KTHREAD)
+		return true;
+	if (current->mm)
+		return current->mm != mm;
+	return IS_ENABLED(CONFIG_MEMCG) && !vserve_owner_is_gone(mm);
+}
+
+/* The device ends when its backend has answered, however long that takes. */
+static void vserve_do_end_late(struct vserve_dev *dev)
+{
 	struct module *owner = dev->ops->owner;
 
 	vserve_end_dev(dev);
-	/* This module then stays until vserve_exit() has waited for the work. */
+	/* This module stays until the caller is done. */
 	module_put(owner);
+}
+
+static int vserve_late_thread(void *dev)
+{
+	vserve_do_end_late(dev);
+	module_put_and_kthread_exit(0);
+}
+
+static void vserve_late_work(struct work_struct *work)
+{
+	vserve_do_end_late(container_of(work, struct vserve_dev, late_work));
+}
+
+/*
+ * Each device has a thread of its own for this, because a workqueue has so many workers at most,
+ * and a backend may never answer.
+ */
+static void vserve_end_late(struct vserve_dev *dev)
+{
+	struct task_struct *thread;
+
+	/* The file has a reference to the device's module until release() returns. */
+	__module_get(dev->ops->owner);
+	__module_get(THIS_MODULE);
+	thread = kthread_run(vserve_late_thread, dev, "%s-%d-late", dev->ops->name, dev->id);
+	if (!IS_ERR(thread))
+		return;
+	module_put(THIS_MODULE);
+	INIT_WORK(&dev->late_work, vserve_late_work);
+	/* vserve_exit() waits for the work. */
+	queue_work(vserve_late_wq, &dev->late_work);
 }
 
 /**
@@ -592,19 +646,16 @@ static void vserve_end_late(struct work_struct *work)
 int vserve_release(struct inode *inode, struct file *file)
 {
 	struct vserve_dev *dev = file->private_data;
-	bool drained;
+	bool late;
 
 	mutex_lock(&dev->vdev.mutex);
-	drained = vserve_await_all(dev);
+	late = vserve_any_running(dev) &&
+	       (vserve_is_foreign_close(dev) || !vserve_await_all(dev));
 	mutex_unlock(&dev->vdev.mutex);
-	if (drained) {
+	if (late)
+		vserve_end_late(dev);
+	else
 		vserve_end_dev(dev);
-		return 0;
-	}
-	/* The file has a reference until this returns. */
-	__module_get(dev->ops->owner);
-	INIT_WORK(&dev->late_work, vserve_end_late);
-	queue_work(vserve_late_wq, &dev->late_work);
 	return 0;
 }
 EXPORT_SYMBOL_GPL(vserve_release);

@@ -13,6 +13,8 @@
 #include <linux/sizes.h>
 #include <linux/vhost_serve.h>
 
+/* Works of a device that share the queue with those of its vrings, as vhost_blk's for pins do. */
+#define VSERVE_RING_WORKS	2
 #define VSERVE_ROUND_BYTES	((unsigned int)SZ_4M)
 /*
  * How many bytes the poller may copy in a round for all rings of a device, because other guests
@@ -79,6 +81,19 @@ int vserve_vring_go_on(struct vserve_vring *vring);
 bool vserve_vring_await(struct vserve_vring *vring);
 void vserve_vring_finish_stop(struct vserve_vring *vring);
 void vserve_vring_drop_poller(struct vserve_vring *vring);
+
+/*
+ * Whether no task has the owner's memory any more.  Requests may still write to that memory, but no
+ * task can map something else in its place.
+ */
+static inline bool vserve_owner_is_gone(const struct mm_struct *mm)
+{
+#ifdef CONFIG_MEMCG
+	return !rcu_access_pointer(mm->owner);
+#else
+	return false;
+#endif
+}
 
 /*
  * Forget the regions that were looked up last.  The next table of memory may lie where the one of

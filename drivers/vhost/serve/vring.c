@@ -352,33 +352,22 @@ int vserve_vring_go_on(struct vserve_vring *vring)
 	return r;
 }
 
-/*
- * Whether no task has the owner's memory any more.  Requests may still write to that memory, but no
- * task can map something else in its place.
- */
-static bool vserve_owner_is_gone(const struct vserve_vring *vring)
-{
-#ifdef CONFIG_MEMCG
-	return !rcu_access_pointer(vring->mm->owner);
-#else
-	return false;
-#endif
-}
-
 /**
  * vserve_vring_await - wait for a vring to drain, for a task that cannot be refused
  * @vring: the vring, after vserve_vring_begin_stop(); the device's mutex is held
  *
  * As long as the owner lives, it may map something else where requests are yet to write.  So the
- * wait has a limit only once the owner is gone.
+ * wait has a limit only once the owner is gone, or the caller is being killed: if that is a thread
+ * of the owner, the owner cannot go before it.
  *
  * Return: true when the vring is drained, or false if the backend did not answer in time and the
- * owner is gone.
+ * wait has that limit.
  */
 bool vserve_vring_await(struct vserve_vring *vring)
 {
 	while (vring->stopping && !vserve_is_drained(vring)) {
-		if (vring->overdue && vserve_owner_is_gone(vring))
+		if (vring->overdue && (fatal_signal_pending(current) ||
+				       vserve_owner_is_gone(vring->mm)))
 			return false;
 		if (wait_event_idle_timeout(vring->drain, vserve_is_drained(vring),
 					    vserve_stop_jiffies()))

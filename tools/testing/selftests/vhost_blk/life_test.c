@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/io_uring.h>
 #include <linux/vhost.h>
 #include <poll.h>
 #include <sched.h>
@@ -15,6 +16,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -552,34 +554,22 @@ static void a_stop_does_not_wait_for_ever(void)
 	close(fd);
 }
 
-/* The disk is in use until the last answer, and so is the module. */
-static void an_owner_is_killed_whose_disk_does_not_answer(void)
+static void open_and_hang(struct rig *g, const char *disk)
 {
-	const char *disk = disk_that_can_be_suspended();
-	long before = references("vhost_blk");
 	struct rig_req *req[8];
-	int status, hung[2];
-	unsigned int i;
-	struct rig g;
-	u8 seen[4096];
-	pid_t pid;
 
-	set_stop_timeout("1");
-	EXPECT(!pipe(hung));
-	pid = fork();
-	if (!pid) {
-		rig_open(&g, disk, NULL);
-		dm_suspend("hang");
-		offer_writes(&g, req, 8);
-		until_in_flight(&g, 8);
-		EXPECT_EQ(write(hung[1], "", 1), 1);
-		for (;;)
-			pause();
-	}
-	EXPECT_EQ(read(hung[0], seen, 1), 1);
-	kill(pid, SIGKILL);
-	EXPECT(waitpid(pid, &status, 0) == pid);
-	EXPECT(WIFSIGNALED(status));
+	rig_open(g, disk, NULL);
+	dm_suspend("hang");
+	offer_writes(g, req, 8);
+	until_in_flight(g, 8);
+}
+
+/* The disk answers, and the device ends then, which the module had to stay for. */
+static void expect_late_end(const char *disk, long before)
+{
+	unsigned int i;
+	u8 seen[4096];
+
 	EXPECT_EQ(references("vhost_blk"), before + 1);
 	EXPECT(run_command("rmmod vhost_blk 2>/dev/null"));
 
@@ -592,8 +582,82 @@ static void an_owner_is_killed_whose_disk_does_not_answer(void)
 		backend_read(disk, i * 16 * 512, seen, sizeof(seen));
 		EXPECT(rig_pattern_ok(seen, sizeof(seen), i));
 	}
+}
+
+/* The disk is in use until the last answer, and so is the module. */
+static void killed_while_it_hangs(bool in_close)
+{
+	const char *disk = disk_that_can_be_suspended();
+	long before = references("vhost_blk");
+	int status, hung[2];
+	struct rig g;
+	pid_t pid;
+	u8 byte;
+
+	set_stop_timeout("1");
+	EXPECT(!pipe(hung));
+	pid = fork();
+	if (!pid) {
+		open_and_hang(&g, disk);
+		EXPECT_EQ(write(hung[1], "", 1), 1);
+		if (in_close)
+			close(g.dev.fd);
+		for (;;)
+			pause();
+	}
+	EXPECT_EQ(read(hung[0], &byte, 1), 1);
+	if (in_close)
+		sleep_ms(200);
+	kill(pid, SIGKILL);
+	EXPECT(waitpid(pid, &status, 0) == pid);
+	EXPECT(WIFSIGNALED(status));
+	expect_late_end(disk, before);
 	close(hung[0]);
 	close(hung[1]);
+}
+
+static void an_owner_is_killed_whose_disk_does_not_answer(void)
+{
+	killed_while_it_hangs(false);
+}
+
+static void an_owner_is_killed_in_close_whose_disk_does_not_answer(void)
+{
+	killed_while_it_hangs(true);
+}
+
+/* The kernel closes the descriptor of a registered file in a thread of its own. */
+static void close_by_io_uring(int fd)
+{
+	struct io_uring_params params = {};
+	int ring = syscall(SYS_io_uring_setup, 1, &params);
+
+	EXPECT(ring >= 0);
+	EXPECT_EQ(syscall(SYS_io_uring_register, ring, IORING_REGISTER_FILES, &fd, 1), 0);
+	close(fd);
+	close(ring);
+}
+
+/* That thread closes files for the whole host, one after the other. */
+static void a_close_by_the_kernel_holds_up_no_other(void)
+{
+	const char *disk = disk_that_can_be_suspended();
+	long before = references("vhost_blk");
+	struct pollfd end;
+	int ends[2];
+	struct rig g;
+
+	set_stop_timeout("60");
+	open_and_hang(&g, disk);
+	close_by_io_uring(g.dev.fd);
+	EXPECT(!pipe(ends));
+	close_by_io_uring(ends[1]);
+	end = (struct pollfd){ .fd = ends[0], .events = POLLIN };
+	EXPECT_EQ(poll(&end, 1, RIG_TIMEOUT_MS), 1);
+	EXPECT(end.revents & POLLHUP);
+	expect_late_end(disk, before);
+	g.dev.fd = ends[0];
+	rig_close(&g);
 }
 
 static void the_module_stays_while_it_is_used(void)
@@ -863,6 +927,8 @@ int main(int argc, char **argv)
 		TEST(an_owner_killed_at_any_moment_frees_everything),
 		TEST(a_stop_does_not_wait_for_ever),
 		TEST(an_owner_is_killed_whose_disk_does_not_answer),
+		TEST(an_owner_is_killed_in_close_whose_disk_does_not_answer),
+		TEST(a_close_by_the_kernel_holds_up_no_other),
 		TEST(an_owner_late_with_its_memory_holds_nobody_else),
 		TEST(modes_change_under_io),
 		TEST(io_goes_on_when_the_pollers_cpu_goes_offline),
