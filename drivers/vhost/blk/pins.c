@@ -629,7 +629,7 @@ static struct vblk_pins *vblk_pins_alloc(struct vblk_dev *dev)
 
 	list_for_each_entry(map, &dev->base.vdev.umem->list, link)
 		nr++;
-	pins = kvzalloc(struct_size(pins, regions, nr), GFP_KERNEL_ACCOUNT);
+	pins = kvzalloc(struct_size(pins, regions, nr), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!pins)
 		return NULL;
 	mutex_init(&pins->lock);

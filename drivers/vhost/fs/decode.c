@@ -182,7 +182,7 @@ static char *vhfs_room_for_rest(struct vhfs_req *req, size_t size)
 
 	if (size <= sizeof(req->fixed) - used)
 		return (char *)req->fixed + used;
-	req->buf = req->may_sleep ? kvmalloc(size, GFP_KERNEL_ACCOUNT) :
+	req->buf = req->may_sleep ? kvmalloc(size, GFP_KERNEL_ACCOUNT | __GFP_NOWARN) :
 				    vserve_alloc_quick(vring->dev, size);
 	return req->buf;
 }

@@ -187,7 +187,7 @@ static int vhfs_do_readdir(struct vhfs_req *req, bool plus)
 	handle = vhfs_handle_get(req, arg->fh);
 	if (IS_ERR(handle))
 		return PTR_ERR(handle);
-	de.buf = kvmalloc(de.size, GFP_KERNEL_ACCOUNT);
+	de.buf = kvmalloc(de.size, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	r = -ENOMEM;
 	if (!de.buf)
 		goto put;

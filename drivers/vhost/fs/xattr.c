@@ -254,7 +254,7 @@ static int vhfs_alloc_value(struct vhfs_req *req, u32 size)
 {
 	if (size > req->out_room - sizeof(struct fuse_out_header))
 		return -EINVAL;
-	req->body = kvzalloc(size, GFP_KERNEL_ACCOUNT);
+	req->body = kvzalloc(size, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	return req->body ? 0 : -ENOMEM;
 }
 
@@ -342,7 +342,7 @@ int vhfs_listxattr(struct vhfs_req *req)
 	ssize_t len;
 	char *list;
 
-	list = kvzalloc(XATTR_LIST_MAX + 1, GFP_KERNEL_ACCOUNT);
+	list = kvzalloc(XATTR_LIST_MAX + 1, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!list)
 		return -ENOMEM;
 	req->body = list;

@@ -172,7 +172,7 @@ static int vserve_add_vring(struct vserve_dev *dev)
 	struct vserve_vring *vring;
 	int r;
 
-	vring = kvzalloc(dev->ops->vring_size, GFP_KERNEL_ACCOUNT);
+	vring = kvzalloc(dev->ops->vring_size, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!vring)
 		return -ENOMEM;
 	vserve_vring_init(vring, dev, index);

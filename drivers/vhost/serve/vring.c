@@ -38,7 +38,7 @@ static int vserve_alloc_reqs(struct vserve_vring *vring)
 	unsigned int nr = vring->vq.num, i;
 
 	vring->reqs = kvcalloc_node(nr, vring->ops->req_size,
-				    GFP_KERNEL_ACCOUNT, node);
+				    GFP_KERNEL_ACCOUNT | __GFP_NOWARN, node);
 	if (!vring->reqs)
 		return -ENOMEM;
 	vring->nr_reqs = nr;
