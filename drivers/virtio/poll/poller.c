@@ -768,7 +768,8 @@ EXPORT_SYMBOL_GPL(virtio_poll_ring);
  *
  * So this function turns that guard of the kernel off for MSI-X.  There the vectors belong to the
  * device alone (with vDPA to the function that it is a part of).  An interrupt line may be shared,
- * so it keeps the guard.
+ * so it keeps the guard.  IRQ_NO_DEBUG says what is meant, but the kernel lets no driver set it:
+ * IRQF_MODIFY_MASK lacks it.  IRQ_IS_POLLED has note_interrupt() return as early.
  */
 void virtio_poll_bear_stray_interrupts(struct virtio_device *vdev)
 {
@@ -779,7 +780,7 @@ void virtio_poll_bear_stray_interrupts(struct virtio_device *vdev)
 	    !dev_is_pci(parent) || !to_pci_dev(parent)->msix_enabled)
 		return;
 	for (i = 0; (irq = pci_irq_vector(to_pci_dev(parent), i)) > 0; i++)
-		irq_set_status_flags(irq, IRQ_NO_DEBUG);
+		irq_set_status_flags(irq, IRQ_IS_POLLED);
 }
 EXPORT_SYMBOL_GPL(virtio_poll_bear_stray_interrupts);
 
