@@ -111,11 +111,19 @@ class Liar(Backend):
             self.forgotten(opcode, nodeid, message[40:])
             reply.header = b""
         else:
+            self.note_session(opcode)
             reply.fill(self.answer(opcode, nodeid, message[40:]))
         if self.lie and nodeid != 0 and opcode in (LOOKUP, GETATTR):
             self.told += 1
             self.lie(reply)
         self.send(ring, room, reply)
+
+    def note_session(self, opcode):
+        if opcode == INIT:
+            self.mounted = True
+        elif opcode == DESTROY:
+            self.mounted = False
+            self.lookups.clear()
 
     def send(self, ring, room, reply):
         self.put(room, reply.header + reply.body)
@@ -186,12 +194,7 @@ class Liar(Backend):
     def answer(self, opcode, nodeid, arguments):
         """An error number, or the body of a reply."""
         if opcode == INIT:
-            self.mounted = True
             return self.init()
-        if opcode == DESTROY:
-            self.mounted = False
-            self.lookups.clear()
-            return b""
         if opcode == LOOKUP:
             inode = NAMES.get((nodeid, arguments.rstrip(b"\0")))
             if inode is None:
@@ -214,7 +217,7 @@ class Liar(Backend):
             return b""
         if opcode in (SETLK, SETLKW):
             return self.lock(nodeid, arguments)
-        if opcode in (READDIR, SYNCFS):
+        if opcode in (READDIR, DESTROY, SYNCFS):
             return b""
         return errno.ENOSYS
 

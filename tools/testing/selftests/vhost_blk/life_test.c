@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/io_uring.h>
 #include <linux/vhost.h>
 #include <poll.h>
 #include <sched.h>
@@ -16,13 +15,13 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "faults.h"
 #include "module.h"
 #include "rig.h"
+#include "writes.h"
 
 #define SLOTS		64
 #define OPENS_IN_A_ROW	64
@@ -30,60 +29,6 @@
 static unsigned int loops(unsigned int few)
 {
 	return ktap_env("LAB_LOOPS", ktap_full() ? 200 : few);
-}
-
-static const char *disk_named(const char *name)
-{
-	backend_need_modules();
-	return nullb_create(&(struct nullb){ .name = name, .irqmode = 2,
-					     .completion_nsec = 200000 });
-}
-
-static void offer_writes(struct rig *g, struct rig_req **req, unsigned int n)
-{
-	unsigned int i;
-
-	for (i = 0; i < n; i++) {
-		rig_pattern(g->data + i * 4096, 4096, i);
-		/* holes between them, so that they stay apart */
-		req[i] = rig_queue(g, 0, VIRTIO_BLK_T_OUT, i * 16,
-				   g->data + i * 4096, 4096);
-	}
-	rig_kick(g, 0);
-}
-
-static void expect_writes(const char *disk, struct rig_req **req,
-			  unsigned int n)
-{
-	u8 seen[4096];
-	unsigned int i;
-
-	for (i = 0; i < n; i++) {
-		EXPECT(req[i]->done);
-		EXPECT_EQ(*req[i]->status, VIRTIO_BLK_S_OK);
-		backend_read(disk, i * 16 * 512, seen, sizeof(seen));
-		EXPECT(rig_pattern_ok(seen, sizeof(seen), i));
-	}
-}
-
-/* A stopped vring has given back all it took, and says where it stands. */
-static u16 stop_exactly(struct rig *g)
-{
-	struct vhost_blk_stats st;
-	u16 base;
-
-	EXPECT_EQ(vdev_stop(&g->dev, &g->ring[0], &base), 0);
-	EXPECT_EQ(base, g->ring[0].vr.used->idx);
-	rig_stats(g, 0, &st);
-	EXPECT_EQ(st.inflight, 0);
-	return base;
-}
-
-static void resume_at(struct rig *g, u16 base)
-{
-	EXPECT_EQ(vblk_set_ring(g->dev.fd, &g->ring[0], base), 0);
-	EXPECT_EQ(vblk_start(g->dev.fd, 0), 0);
-	ring_kick_always(&g->ring[0]);
 }
 
 static void stop_and_resume_lose_and_repeat_nothing(void)
@@ -423,22 +368,6 @@ static void an_nvme_that_is_removed_gives_errors(void)
 	rig_close(&g);
 }
 
-static long references(const char *module)
-{
-	char path[128];
-	long n = -1;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/sys/module/%s/refcnt", module);
-	f = fopen(path, "r");
-	if (!f)
-		return -1;
-	if (fscanf(f, "%ld", &n) != 1)
-		n = -1;
-	fclose(f);
-	return n;
-}
-
 /* What an owner does until it is killed: starts late enough to be hit early. */
 static void play_for_ever(const char *disk, unsigned int mode)
 {
@@ -463,8 +392,8 @@ static void an_owner_killed_at_any_moment_frees_everything(void)
 {
 	const char *disk = disk_named("kill");
 	unsigned int i, rounds = loops(30);
-	long before = references("vhost_blk");
-	long poll_before = references("vhost_poll");
+	long before = module_references("vhost_blk");
+	long poll_before = module_references("vhost_poll");
 	struct rig g;
 	int status;
 	pid_t pid;
@@ -478,185 +407,14 @@ static void an_owner_killed_at_any_moment_frees_everything(void)
 		EXPECT(waitpid(pid, &status, 0) == pid);
 		EXPECT(WIFSIGNALED(status));
 	}
-	EXPECT_EQ(references("vhost_blk"), before);
+	EXPECT_EQ(module_references("vhost_blk"), before);
 	/* a thread may still be on its way out */
-	for (i = 0; i < 1000 && references("vhost_poll") != poll_before; i++)
+	for (i = 0; i < 1000 && module_references("vhost_poll") != poll_before; i++)
 		sleep_ms(5);
-	EXPECT_EQ(references("vhost_poll"), poll_before);
+	EXPECT_EQ(module_references("vhost_poll"), poll_before);
 	/* nobody holds the disk, and it works for the next one */
 	rig_open(&g, disk, NULL);
 	rig_check_works(&g, 0, 0);
-	rig_close(&g);
-}
-
-static const char *disk_that_can_be_suspended(void)
-{
-	return dm_linear_create("hang", disk_named("hang"), 65536);
-}
-
-static void set_stop_timeout(const char *seconds)
-{
-	EXPECT(!write_text("/sys/module/vhost_serve/parameters/stop_timeout", seconds));
-}
-
-static void until_in_flight(struct rig *g, u64 n)
-{
-	struct vhost_blk_stats st;
-	unsigned int ms;
-
-	for (ms = 0; ms < RIG_TIMEOUT_MS; ms++) {
-		rig_stats(g, 0, &st);
-		if (st.inflight == n)
-			return;
-		sleep_ms(1);
-	}
-	EXPECT_EQ(st.inflight, n);
-}
-
-static void a_stop_does_not_wait_for_ever(void)
-{
-	const char *disk = disk_that_can_be_suspended();
-	int fd = open(disk, O_RDWR | O_CLOEXEC);
-	struct rig_req *req[8];
-	struct rig g;
-	u16 base;
-
-	EXPECT(fd >= 0);
-	rig_open(&g, disk, NULL);
-	dm_suspend("hang");
-	offer_writes(&g, req, 8);
-	until_in_flight(&g, 8);
-	set_stop_timeout("1");
-	EXPECT_EQ(vblk_stop(g.dev.fd, 0), -ETIMEDOUT);
-	EXPECT_EQ(vblk_get_base(g.dev.fd, 0, &base), -ETIMEDOUT);
-	EXPECT_EQ(ioctl(g.dev.fd, VHOST_RESET_OWNER), -1);
-	EXPECT_EQ(errno, ETIMEDOUT);
-	/* Requests still use all of this. */
-	EXPECT_EQ(vblk_start(g.dev.fd, 0), -EBUSY);
-	EXPECT_EQ(vblk_set_vring(g.dev.fd, 0, g.poller[0], VHOST_SERVE_TARGET_AUTO, 0), -EBUSY);
-	EXPECT_EQ(vblk_set_features(g.dev.fd, g.dev.features), -EBUSY);
-	EXPECT_EQ(vblk_set_ring(g.dev.fd, &g.ring[0], 0), -EBUSY);
-	EXPECT_EQ(vblk_set_backend(g.dev.fd, -1, 0, 0), -EBUSY);
-	EXPECT_EQ(vblk_set_backend(g.dev.fd, fd, 0, 0), -EBUSY);
-
-	dm_resume("hang");
-	/* All requests are answered, but no stop has succeeded yet. */
-	until_in_flight(&g, 0);
-	EXPECT_EQ(vblk_set_backend(g.dev.fd, fd, 0, 0), -EBUSY);
-	set_stop_timeout("60");
-	base = stop_exactly(&g);
-	EXPECT_EQ(vblk_set_backend(g.dev.fd, fd, 0, 0), 0);
-	resume_at(&g, base);
-	rig_wait(&g, 0);
-	expect_writes(disk, req, 8);
-	rig_check_works(&g, 0, 4096);
-	rig_close(&g);
-	close(fd);
-}
-
-static void open_and_hang(struct rig *g, const char *disk)
-{
-	struct rig_req *req[8];
-
-	rig_open(g, disk, NULL);
-	dm_suspend("hang");
-	offer_writes(g, req, 8);
-	until_in_flight(g, 8);
-}
-
-/* The disk answers, and the device ends then, which the module had to stay for. */
-static void expect_late_end(const char *disk, long before)
-{
-	unsigned int i;
-	u8 seen[4096];
-
-	EXPECT_EQ(references("vhost_blk"), before + 1);
-	EXPECT(run_command("rmmod vhost_blk 2>/dev/null"));
-
-	dm_resume("hang");
-	for (i = 0; i < RIG_TIMEOUT_MS && references("vhost_blk") != before; i++)
-		sleep_ms(1);
-	EXPECT_EQ(references("vhost_blk"), before);
-	set_stop_timeout("60");
-	for (i = 0; i < 8; i++) {
-		backend_read(disk, i * 16 * 512, seen, sizeof(seen));
-		EXPECT(rig_pattern_ok(seen, sizeof(seen), i));
-	}
-}
-
-/* The disk is in use until the last answer, and so is the module. */
-static void killed_while_it_hangs(bool in_close)
-{
-	const char *disk = disk_that_can_be_suspended();
-	long before = references("vhost_blk");
-	int status, hung[2];
-	struct rig g;
-	pid_t pid;
-	u8 byte;
-
-	set_stop_timeout("1");
-	EXPECT(!pipe(hung));
-	pid = fork();
-	if (!pid) {
-		open_and_hang(&g, disk);
-		EXPECT_EQ(write(hung[1], "", 1), 1);
-		if (in_close)
-			close(g.dev.fd);
-		for (;;)
-			pause();
-	}
-	EXPECT_EQ(read(hung[0], &byte, 1), 1);
-	if (in_close)
-		sleep_ms(200);
-	kill(pid, SIGKILL);
-	EXPECT(waitpid(pid, &status, 0) == pid);
-	EXPECT(WIFSIGNALED(status));
-	expect_late_end(disk, before);
-	close(hung[0]);
-	close(hung[1]);
-}
-
-static void an_owner_is_killed_whose_disk_does_not_answer(void)
-{
-	killed_while_it_hangs(false);
-}
-
-static void an_owner_is_killed_in_close_whose_disk_does_not_answer(void)
-{
-	killed_while_it_hangs(true);
-}
-
-/* The kernel closes the descriptor of a registered file in a thread of its own. */
-static void close_by_io_uring(int fd)
-{
-	struct io_uring_params params = {};
-	int ring = syscall(SYS_io_uring_setup, 1, &params);
-
-	EXPECT(ring >= 0);
-	EXPECT_EQ(syscall(SYS_io_uring_register, ring, IORING_REGISTER_FILES, &fd, 1), 0);
-	close(fd);
-	close(ring);
-}
-
-/* That thread closes files for the whole host, one after the other. */
-static void a_close_by_the_kernel_holds_up_no_other(void)
-{
-	const char *disk = disk_that_can_be_suspended();
-	long before = references("vhost_blk");
-	struct pollfd end;
-	int ends[2];
-	struct rig g;
-
-	set_stop_timeout("60");
-	open_and_hang(&g, disk);
-	close_by_io_uring(g.dev.fd);
-	EXPECT(!pipe(ends));
-	close_by_io_uring(ends[1]);
-	end = (struct pollfd){ .fd = ends[0], .events = POLLIN };
-	EXPECT_EQ(poll(&end, 1, RIG_TIMEOUT_MS), 1);
-	EXPECT(end.revents & POLLHUP);
-	expect_late_end(disk, before);
-	g.dev.fd = ends[0];
 	rig_close(&g);
 }
 
@@ -665,14 +423,14 @@ static void the_module_stays_while_it_is_used(void)
 	const char *disk = disk_named("mod");
 	struct rig g;
 
-	if (references("vhost_blk") < 0)
+	if (module_references("vhost_blk") < 0)
 		ktap_skip("vhost_blk is built in");
 	rig_open(&g, disk, NULL);
 	EXPECT(run_command("rmmod vhost_blk 2>/dev/null"));
 	EXPECT(run_command("rmmod vhost_poll 2>/dev/null"));
 	rig_check_works(&g, 0, 0);
 	rig_close(&g);
-	if (references("vhost_blk"))
+	if (module_references("vhost_blk"))
 		ktap_skip("somebody else uses vhost_blk");
 	EXPECT(!run_command("rmmod vhost_blk"));
 	EXPECT(access("/dev/vhost-blk", F_OK));
@@ -742,7 +500,7 @@ static void unload_races_with_open(void)
 	pid_t pid;
 
 	backend_need_modules();
-	if (references("vhost_blk"))
+	if (module_references("vhost_blk"))
 		ktap_skip("vhost_blk is built in, or in use");
 	race = mmap(NULL, sizeof(*race), PROT_READ | PROT_WRITE,
 		    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -765,7 +523,7 @@ static void unload_races_with_open(void)
 		 rounds, busy, race->opened);
 	/* else it was no race */
 	EXPECT(busy);
-	EXPECT_EQ(references("vhost_blk"), 0);
+	EXPECT_EQ(module_references("vhost_blk"), 0);
 }
 
 static u64 rounds_of(struct rig *g)
@@ -903,9 +661,6 @@ static void modes_change_under_io(void)
 static void cleanup(void)
 {
 	run_command("cd /sys/devices/system/cpu; for f in */online; do echo 1 >$f; done");
-	write_text("/sys/module/vhost_serve/parameters/stop_timeout", "60");
-	/* One that is suspended cannot be removed. */
-	run_command("dmsetup resume --noudevrules --noudevsync vbthang 2>/dev/null");
 	backend_cleanup();
 }
 
@@ -925,10 +680,6 @@ int main(int argc, char **argv)
 		TEST(an_nvme_that_is_reset_goes_on),
 		TEST(an_nvme_that_is_removed_gives_errors),
 		TEST(an_owner_killed_at_any_moment_frees_everything),
-		TEST(a_stop_does_not_wait_for_ever),
-		TEST(an_owner_is_killed_whose_disk_does_not_answer),
-		TEST(an_owner_is_killed_in_close_whose_disk_does_not_answer),
-		TEST(a_close_by_the_kernel_holds_up_no_other),
 		TEST(an_owner_late_with_its_memory_holds_nobody_else),
 		TEST(modes_change_under_io),
 		TEST(io_goes_on_when_the_pollers_cpu_goes_offline),

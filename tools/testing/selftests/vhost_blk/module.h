@@ -10,5 +10,7 @@ bool module_loaded(const char *name);
 int load_module(const char *name);
 /* What is not loaded is no error; what is in use is -EAGAIN, at once. */
 int unload_module(const char *name);
+/* How many hold it, or -1 if it is not loaded. */
+long module_references(const char *name);
 
 #endif /* VHOST_BLK_MODULE_H */
