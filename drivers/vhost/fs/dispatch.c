@@ -119,7 +119,7 @@ static __always_inline int vhfs_check_node(struct vhfs_req *req)
 	int r;
 
 	/* The guest may close a file that has left the export. */
-	if (req->op->flags & (VHFS_OP_NO_NODE | VHFS_OP_CLOSES | VHFS_OP_ANYWHERE))
+	if (req->op->flags & (VHFS_OP_NO_NODE | VHFS_OP_CLOSES))
 		return 0;
 	r = vhfs_is_live(req->node) ? 0 : vhfs_bring_back(req, req->node);
 	if (r)
@@ -127,7 +127,7 @@ static __always_inline int vhfs_check_node(struct vhfs_req *req)
 	/* An automount point is a directory in which nothing can be looked up. */
 	if (req->op->flags & VHFS_OP_DIR && !d_can_lookup(req->node->dentry))
 		return -ENOTDIR;
-	return vhfs_node_check(req, req->node);
+	return req->op->flags & VHFS_OP_ANYWHERE ? 0 : vhfs_node_check(req, req->node);
 }
 
 /*

@@ -48,7 +48,7 @@
  * @owners: owners, by the guest's number
  * @waits: requests that wait for a lock
  * @tries: by the inode's address.  The VFS walks all locks of a file with a spin lock held, and a
- *	guest can have many.  So one worker tries for the locks of a file, and the others sleep
+ *	guest can have many.  So one worker has the locks of a file walked, and the others sleep
  * @interrupts: one INTERRUPT at a time walks @waits, for the same reason
  * @nr: owners and waits
  * @ranges: POSIX locks in the host's lists, and the copies of them that requests have
@@ -322,17 +322,48 @@ static void vhfs_drop_claim(struct vhfs_claim *claim)
 }
 
 /*
+ * Begin to walk the locks of a file.  Returns the mutex for vhfs_end_walk(), or NULL if the file
+ * system has locks of its own: its server may take long, or never answer.
+ */
+static struct mutex *vhfs_begin_walk(const struct vhfs_handle *handle, bool is_flock)
+{
+	const struct file_operations *f_op = handle->file->f_op;
+	struct inode *inode = file_inode(handle->file);
+	struct mutex *tries = &handle->ex->locks->tries[hash_ptr(inode, TRIES_BITS)];
+
+	if (is_flock ? f_op->flock : f_op->lock)
+		return NULL;
+	mutex_lock(tries);
+	return tries;
+}
+
+static void vhfs_end_walk(struct mutex *tries)
+{
+	if (tries)
+		mutex_unlock(tries);
+}
+
+static void vhfs_remove_posix(const struct vhfs_handle *handle, struct vhfs_owner *owner)
+{
+	struct mutex *tries = vhfs_begin_walk(handle, false);
+
+	locks_remove_posix(handle->file, owner);
+	vhfs_end_walk(tries);
+}
+
+/*
  * Close a file for an owner, as close(2) does.  FUSE notes no POSIX locks in the inode: its server
  * drops them when flush() names the owner, by the pointer that the lock had.
  */
-static int vhfs_close_as(struct file *file, struct vhfs_owner *owner)
+static int vhfs_close_as(const struct vhfs_handle *handle, struct vhfs_owner *owner)
 {
+	struct file *file = handle->file;
 	int r = 0;
 
 	if (file->f_op->flush)
 		r = file->f_op->flush(file, owner);
 	if (owner)
-		locks_remove_posix(file, owner);
+		vhfs_remove_posix(handle, owner);
 	return r;
 }
 
@@ -346,7 +377,7 @@ static int vhfs_close_as(struct file *file, struct vhfs_owner *owner)
 int vhfs_flush_owner(struct vhfs_handle *handle, u64 id)
 {
 	struct vhfs_owner *owner = vhfs_owner_find(handle->ex->locks, id);
-	int r = vhfs_close_as(handle->file, owner);
+	int r = vhfs_close_as(handle, owner);
 
 	if (owner) {
 		vhfs_drop_claim(vhfs_take_claim(handle, owner));
@@ -368,7 +399,7 @@ void vhfs_unlock_all(struct vhfs_handle *handle)
 	struct vhfs_claim *claim;
 
 	while ((claim = vhfs_take_claim(handle, NULL))) {
-		locks_remove_posix(handle->file, claim->owner);
+		vhfs_remove_posix(handle, claim->owner);
 		vhfs_drop_claim(claim);
 	}
 }
@@ -552,18 +583,11 @@ static int vhfs_try_posix(struct vhfs_handle *handle, struct file_lock *fl)
  */
 static int vhfs_try_lock(struct vhfs_handle *handle, struct file_lock *fl)
 {
-	struct inode *inode = file_inode(handle->file);
-	struct mutex *tries = &handle->ex->locks->tries[hash_ptr(inode, TRIES_BITS)];
-	bool is_flock = fl->c.flc_flags & FL_FLOCK, remote;
-	int r;
+	bool is_flock = fl->c.flc_flags & FL_FLOCK;
+	struct mutex *tries = vhfs_begin_walk(handle, is_flock);
+	int r = is_flock ? vhfs_try_flock(handle, fl) : vhfs_try_posix(handle, fl);
 
-	/* The server of a file system with locks of its own may take long, or never answer. */
-	remote = is_flock ? handle->file->f_op->flock : handle->file->f_op->lock;
-	if (!remote)
-		mutex_lock(tries);
-	r = is_flock ? vhfs_try_flock(handle, fl) : vhfs_try_posix(handle, fl);
-	if (!remote)
-		mutex_unlock(tries);
+	vhfs_end_walk(tries);
 	return r;
 }
 
@@ -581,12 +605,14 @@ static u32 vhfs_pid_of(const struct vhfs_locks *locks,
 	return owner->pid;
 }
 
-static int vhfs_test_lock(struct vhfs_req *req, struct file *file)
+static int vhfs_test_lock(struct vhfs_req *req, const struct vhfs_handle *handle)
 {
 	const struct fuse_lk_in *arg = vhfs_args(req, struct fuse_lk_in);
 	struct vhfs_locks *locks = req->ex->locks;
 	struct vhfs_owner *owner = vhfs_owner_find(locks, arg->owner);
+	struct file *file = handle->file;
 	struct fuse_lk_out *out;
+	struct mutex *tries;
 	struct file_lock fl;
 	int r;
 
@@ -598,7 +624,9 @@ static int vhfs_test_lock(struct vhfs_req *req, struct file *file)
 	fl.c.flc_type = arg->lk.type;
 	fl.fl_start = arg->lk.start;
 	fl.fl_end = arg->lk.end;
+	tries = vhfs_begin_walk(handle, false);
 	r = vfs_test_lock(file, &fl);
+	vhfs_end_walk(tries);
 	if (r)
 		goto put;
 	out = vhfs_reply(req, struct fuse_lk_out);
@@ -633,7 +661,7 @@ int vhfs_getlk(struct vhfs_req *req)
 	    arg->lk.end < arg->lk.start)
 		r = -EINVAL;
 	else
-		r = vhfs_test_lock(req, handle->file);
+		r = vhfs_test_lock(req, handle);
 	vhfs_handle_put(handle, true);
 	return r;
 }

@@ -725,8 +725,6 @@ int vhfs_batch_forget(struct vhfs_req *req)
 	const struct fuse_forget_one *one = req->tail;
 	u32 i;
 
-	if (!req->may_sleep && vhfs_reaper_is_late(req->ex))
-		return VHFS_PUNT;
 	if (arg->count > req->tail_len / sizeof(*one))
 		return -EINVAL;
 	for (i = 0; i < arg->count; i++)
