@@ -119,7 +119,7 @@ long vserve_set_table(struct vserve_dev *dev, void __user *argp)
 	unsigned int i;
 
 	for (i = 0; i < dev->vdev.nvqs; i++)
-		vserve_vring_forget_map(dev->vrings[i]);
+		vserve_vring_forget_regions(dev->vrings[i]);
 	return r;
 }
 EXPORT_SYMBOL_GPL(vserve_set_table);
@@ -581,8 +581,11 @@ static void vserve_end_dev(struct vserve_dev *dev)
  * Such a task does not wait for the backend.  A kernel thread closes files for the whole host, one
  * after the other: the last reference may have been one of io_uring, or one that was on its way
  * through a socket.  A process that got the descriptor from the owner has nothing to do with what
- * the owner does with its memory.  An exiting task has no memory any more, so all that can be told
- * is whether the owner is gone.
+ * the owner does with its memory.
+ *
+ * An exiting task has no memory any more, so all that can be told is whether the owner is gone.  A
+ * task that executes another program has new memory, and closes the device after it got that.  It
+ * waits as the owner does, because its successor may look at the rings at once.
  */
 static bool vserve_is_foreign_close(const struct vserve_dev *dev)
 {
@@ -590,10 +593,8 @@ static bool vserve_is_foreign_close(const struct vserve_dev *dev)
 
 	if (!mm)
 		return false;
-	if (current->flags & PF_KTHREAD)
-		return true;
-	if (current->mm)
-		return current->mm != mm;
+	if (current->mm == mm)
+		return false;
 	return IS_ENABLED(CONFIG_MEMCG) && !vserve_owner_is_gone(mm);
 }
 
@@ -613,28 +614,30 @@ static int vserve_late_thread(void *dev)
 	module_put_and_kthread_exit(0);
 }
 
+/*
+ * Each device has a thread of its own for its end, because a workqueue has a limited number of
+ * workers, and a backend may never answer.  A work makes the thread, because the task that closes
+ * the device may be killed, and such a task can make none.
+ */
 static void vserve_late_work(struct work_struct *work)
 {
-	vserve_do_end_late(container_of(work, struct vserve_dev, late_work));
-}
-
-/*
- * Each device has a thread of its own for this, because a workqueue has so many workers at most,
- * and a backend may never answer.
- */
-static void vserve_end_late(struct vserve_dev *dev)
-{
+	struct vserve_dev *dev = container_of(work, struct vserve_dev, late_work);
 	struct task_struct *thread;
 
-	/* The file has a reference to the device's module until release() returns. */
-	__module_get(dev->ops->owner);
-	__module_get(THIS_MODULE);
 	thread = kthread_run(vserve_late_thread, dev, "%s-%d-late", dev->ops->name, dev->id);
 	if (!IS_ERR(thread))
 		return;
+	vserve_do_end_late(dev);
+	/* vserve_exit() waits for this work. */
 	module_put(THIS_MODULE);
+}
+
+static void vserve_end_late(struct vserve_dev *dev)
+{
+	/* The file has a reference to the device's module until release() returns. */
+	__module_get(dev->ops->owner);
+	__module_get(THIS_MODULE);
 	INIT_WORK(&dev->late_work, vserve_late_work);
-	/* vserve_exit() waits for the work. */
 	queue_work(vserve_late_wq, &dev->late_work);
 }
 
@@ -649,8 +652,9 @@ int vserve_release(struct inode *inode, struct file *file)
 	bool late;
 
 	mutex_lock(&dev->vdev.mutex);
-	late = vserve_any_running(dev) &&
-	       (vserve_is_foreign_close(dev) || !vserve_await_all(dev));
+	late = current->flags & PF_KTHREAD ||
+	       (vserve_any_running(dev) &&
+		(vserve_is_foreign_close(dev) || !vserve_await_all(dev)));
 	mutex_unlock(&dev->vdev.mutex);
 	if (late)
 		vserve_end_late(dev);

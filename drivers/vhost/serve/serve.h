@@ -14,7 +14,7 @@
 #include <linux/vhost_serve.h>
 
 /* Works of a device that share the queue with those of its vrings, as vhost_blk's for pins do. */
-#define VSERVE_RING_WORKS	2
+#define VSERVE_RING_WORKS	3
 #define VSERVE_ROUND_BYTES	((unsigned int)SZ_4M)
 /*
  * How many bytes the poller may copy in a round for all rings of a device, because other guests
@@ -99,7 +99,7 @@ static inline bool vserve_owner_is_gone(const struct mm_struct *mm)
  * Forget the regions that were looked up last.  The next table of memory may lie where the one of
  * vring->regions did.
  */
-static inline void vserve_vring_forget_map(struct vserve_vring *vring)
+static inline void vserve_vring_forget_regions(struct vserve_vring *vring)
 {
 	mutex_lock(&vring->vq.mutex);
 	vring->regions_of = NULL;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A backend that does not answer: whoever stops a vring, closes the device or is killed does not
- * wait for it without a limit, unless that is safer.  What its requests use stays meanwhile.
+ * A backend that does not answer: a task that stops a vring, closes the device or is killed does
+ * not wait for it without a limit, unless that is safer.  The memory, disk and modules that its
+ * requests use stay meanwhile.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -180,6 +181,8 @@ static void a_close_by_the_kernel_holds_up_no_other(void)
 	open_and_hang(&g, disk);
 	close_by_io_uring(g.dev.fd);
 	EXPECT(!pipe(ends));
+	/* The kernel's thread takes what comes together in the opposite order. */
+	sleep_ms(500);
 	close_by_io_uring(ends[1]);
 	end = (struct pollfd){ .fd = ends[0], .events = POLLIN };
 	EXPECT_EQ(poll(&end, 1, RIG_TIMEOUT_MS), 1);
