@@ -94,8 +94,9 @@ static void vblk_file_complete(struct kiocb *iocb, long res)
 
 	req->iocb_res = res;
 	/*
-	 * vfs_iocb_iter_write() does this itself unless the I/O was queued.  It must not wait for
-	 * the ring, which may be held up, because all who freeze the file system wait for it.
+	 * vfs_iocb_iter_write() does this itself unless the I/O was queued.  The claim must not
+	 * wait for the ring, which may be held up, because a task that freezes the file system
+	 * waits for the claim.  If the file system is frozen then, dio_complete() may sleep.
 	 */
 	if (iocb->ki_flags & IOCB_WRITE)
 		kiocb_end_write(iocb);
@@ -322,7 +323,8 @@ static int vblk_write_zeroes(struct vblk_req *req, const struct vblk_range *rang
 		r = vblk_file_punch(req, range, FALLOC_FL_PUNCH_HOLE);
 	if (r == -EOPNOTSUPP)
 		r = vblk_file_punch(req, range, FALLOC_FL_ZERO_RANGE);
-	if (r == -EOPNOTSUPP)
+	/* In between, another file could get the blocks. */
+	if (r == -EOPNOTSUPP && !(vblk_backend_of(req)->flags & VHOST_BLK_BACKEND_NO_DISCARD))
 		r = vblk_punch_and_allocate(req, range);
 	if (r == -EOPNOTSUPP)
 		r = vblk_write_zero_pages(req, range);

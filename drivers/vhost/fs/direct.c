@@ -86,8 +86,9 @@ static void vhfs_direct_complete(struct kiocb *iocb, long res)
 
 	req->direct.res = res;
 	/*
-	 * vfs_iocb_iter_write() does this itself unless the I/O was queued.  It must not wait for
-	 * the ring, which may be held up, because all who freeze the file system wait for it.
+	 * vfs_iocb_iter_write() does this itself unless the I/O was queued.  The claim must not
+	 * wait for the ring, which may be held up, because a task that freezes the file system
+	 * waits for the claim.  If the file system is frozen then, dio_complete() may sleep.
 	 */
 	if (iocb->ki_flags & IOCB_WRITE)
 		kiocb_end_write(iocb);
