@@ -21,8 +21,6 @@
 #include <linux/delay.h>
 #include <linux/slab.h>
 
-#define PVFS_DRAIN_MS	5000
-
 static struct pvfs_dev *pvfs_hiprio_dev(struct pvfs_hiprio *hp)
 {
 	return container_of(hp, struct pvfs_dev, hiprio);
@@ -484,7 +482,8 @@ static bool pvfs_hiprio_idle(struct pvfs_hiprio *hp)
 
 /**
  * pvfs_hiprio_drain - wait until the server has taken all FORGETs, or give the device up
- * @dev: the device; the mount sends no more of them, see pvfs_send_forget()
+ * @dev: the device; until DESTROY the mount sends no more of them, because no file is open and
+ *	umount holds s_umount
  *
  * Umount calls this before it sends DESTROY, because a FORGET that the server takes after that
  * would count for the next mount.
@@ -493,7 +492,7 @@ void pvfs_hiprio_drain(struct pvfs_dev *dev)
 {
 	unsigned int ms;
 
-	for (ms = 0; ms < PVFS_DRAIN_MS; ms++) {
+	for (ms = 0; ms < PVFS_EXIT_SECONDS * MSEC_PER_SEC; ms++) {
 		pvfs_hiprio_flush(&dev->hiprio);
 		if (pvfs_hiprio_idle(&dev->hiprio))
 			return;

@@ -2,9 +2,10 @@
 //! Hands a directory over to the pvio that is installed now, while a guest has it mounted.
 //!
 //! QEMU's vhost-user-fs does not reconnect, so its connection has to outlive the program. At
-//! SIGUSR2, which `pvio upgrade` sends (see [`crate::upgrade`]), pvio stops the vrings, writes what it knows of the front end ([`Kept`]) to a memfd,
-//! gives up the kernel device with the guest's session in it (`VHOST_SERVE_HAND_OVER`), and executes
-//! its successor. The process, its sockets, its pollers and the kernel device stay.
+//! SIGUSR2, which `pvio upgrade` sends (see [`crate::upgrade`]), pvio stops the vrings, and writes
+//! what it knows of the front end ([`Kept`]) to a memfd. It gives up the kernel device with the
+//! guest's session in it (`VHOST_SERVE_HAND_OVER`), and executes its successor. The process, its
+//! sockets, its pollers and the kernel device stay.
 //!
 //! The successor sets its session up by the protocol's own messages: it plays the front end
 //! ([`Front::play`]) on a socket pair, and then puts the VMM's connection in the place of that

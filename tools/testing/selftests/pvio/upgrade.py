@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""`pvio upgrade`, or SIGUSR2: `pvio fs` makes way for the pvio that is installed in its place, and the guest that
-has the directory mounted notices a pause.
+"""`pvio upgrade`, or SIGUSR2: `pvio fs` makes way for the pvio that is installed in its place.
+
+The guest that has the directory mounted notices a pause.
 
 Nothing of its session may be lost: a file that it has open and has removed, its locks, what
 it writes meanwhile.
