@@ -598,11 +598,18 @@ static bool vserve_is_foreign_close(const struct vserve_dev *dev)
 	return IS_ENABLED(CONFIG_MEMCG) && !vserve_owner_is_gone(mm);
 }
 
-/* The device ends when its backend has answered, however long that takes. */
+/*
+ * The device ends when its backend has answered, however long that takes.  The threads belong to
+ * the owner as long as it lives, because it could escape its limits by a close otherwise.
+ */
 static void vserve_do_end_late(struct vserve_dev *dev)
 {
 	struct module *owner = dev->ops->owner;
 
+	mutex_lock(&dev->vdev.mutex);
+	if (!vserve_await_all(dev))
+		vserve_workers_give_back(dev->workers);
+	mutex_unlock(&dev->vdev.mutex);
 	vserve_end_dev(dev);
 	/* This module stays until the caller is done. */
 	module_put(owner);
@@ -649,12 +656,15 @@ static void vserve_end_late(struct vserve_dev *dev)
 int vserve_release(struct inode *inode, struct file *file)
 {
 	struct vserve_dev *dev = file->private_data;
-	bool late;
+	bool foreign, late;
 
 	mutex_lock(&dev->vdev.mutex);
+	foreign = current->flags & PF_KTHREAD || vserve_is_foreign_close(dev);
 	late = current->flags & PF_KTHREAD ||
-	       (vserve_any_running(dev) &&
-		(vserve_is_foreign_close(dev) || !vserve_await_all(dev)));
+	       (vserve_any_running(dev) && (foreign || !vserve_await_all(dev)));
+	/* The owner is gone, or about to be. */
+	if (late && !foreign)
+		vserve_workers_give_back(dev->workers);
 	mutex_unlock(&dev->vdev.mutex);
 	if (late)
 		vserve_end_late(dev);

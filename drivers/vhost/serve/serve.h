@@ -118,6 +118,7 @@ void vserve_workers_queue(struct vserve_workers *w, struct vserve_req *req);
 void vserve_workers_wq_done(struct vserve_workers *w);
 struct vserve_workers *vserve_workers_begin(struct vserve_dev *dev);
 void vserve_workers_flush(struct vserve_workers *w);
+void vserve_workers_give_back(struct vserve_workers *w);
 void vserve_workers_end(struct vserve_workers *w);
 int vserve_workers_init(void);
 void vserve_workers_exit(void);

@@ -49,6 +49,12 @@
  * when the device lets go of it.  If the device is passed on while it still belongs to an owner
  * that died, the threads stay in that owner's cgroup until the file is closed.
  *
+ * If the file is closed and a disk does not answer, the threads live on.  Once the owner is gone as
+ * well, vserve_workers_give_back() has them moved to the cgroups of a kernel thread, so that the
+ * owner's cgroup can go.  vserve_tend() moves them, because only vserve_tend() adds and removes
+ * threads until vserve_workers_end() cancels it, and because a kernel thread runs it.  If
+ * vserve_workers_end() comes first, the threads end where they are.
+ *
  * Suspend and hibernation: jobs change disks and file systems, so none may run when the kernel
  * takes its snapshot.  A freezable kthread would also freeze with a cgroup of version 1, with jobs
  * behind it, so these are not freezable.  Instead the PM notifier, which the kernel calls before
@@ -94,6 +100,7 @@ struct vserve_thread {
  * @owner: whose cgroups the first thread joins; in vserve_workers_begin() only
  * @threads: written by vserve_workers_begin(), vserve_tend() and vserve_workers_end() only
  * @first: never leaves
+ * @given_back: vserve_tend() has done what @give_back asks for
  * @err: why vserve_tend() could not make a thread the last time
  * @idle: that wait for a job
  * @jobs: that wait; only while @nr_busy and @nr_wq are @max together
@@ -102,6 +109,7 @@ struct vserve_thread {
  * @nr_wq: jobs that @wq has
  * @wanted: threads that vserve_tend() is to make
  * @retry: jiffies before which no thread is wanted
+ * @give_back: vserve_tend() is to move the threads out of the owner's cgroups
  * @closed: no thread begins with a job
  * @ended: no thread is made, and none leaves on its own
  * @settled: @nr_busy is 0
@@ -112,6 +120,7 @@ struct vserve_workers {
 	struct task_struct *owner;
 	struct list_head threads;
 	struct vserve_thread *first;
+	bool given_back;
 	int err;
 	spinlock_t lock;	/* protects what follows, up to @ended */
 	struct list_head idle;
@@ -122,6 +131,7 @@ struct vserve_workers {
 	unsigned int max;
 	unsigned int wanted;
 	unsigned long retry;
+	bool give_back;
 	bool closed;
 	bool ended;
 	wait_queue_head_t settled;
@@ -394,6 +404,27 @@ static void vserve_tend_failed(struct vserve_workers *w, int err)
 	spin_unlock(&w->lock);
 }
 
+/* Threads that are made after this follow the first one. */
+static void vserve_give_back(struct vserve_workers *w)
+{
+	struct vserve_thread *thread;
+	bool give_back;
+	int r;
+
+	spin_lock(&w->lock);
+	give_back = w->give_back;
+	spin_unlock(&w->lock);
+	if (!give_back || w->given_back)
+		return;
+	w->given_back = true;
+	list_for_each_entry(thread, &w->threads, node) {
+		r = cgroup_attach_task_all(current, thread->task);
+		if (r)
+			pr_warn_ratelimited("%s: a thread stays in the former owner's cgroup (%pe)\n",
+					    w->name, ERR_PTR(r));
+	}
+}
+
 static void vserve_tend(struct work_struct *work)
 {
 	struct vserve_workers *w = container_of(work, struct vserve_workers, tend);
@@ -402,6 +433,7 @@ static void vserve_tend(struct work_struct *work)
 	list_for_each_entry_safe(thread, next, &w->threads, node)
 		if (vserve_has_left(thread))
 			vserve_reap(thread);
+	vserve_give_back(w);
 	while (vserve_take_want(w)) {
 		w->err = vserve_add_thread(w);
 		if (w->err)
@@ -541,6 +573,20 @@ struct vserve_workers *vserve_workers_begin(struct vserve_dev *dev)
 	list_add(&w->node, &vserve_all);
 	spin_unlock(&vserve_all_lock);
 	return w;
+}
+
+/**
+ * vserve_workers_give_back - the owner is gone, and the workers still have requests
+ * @w: the workers; NULL is allowed.  vserve_workers_end() is not called before this returns
+ */
+void vserve_workers_give_back(struct vserve_workers *w)
+{
+	if (!w)
+		return;
+	spin_lock(&w->lock);
+	w->give_back = true;
+	spin_unlock(&w->lock);
+	queue_work(vserve_tend_wq, &w->tend);
 }
 
 /**

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* A cgroup for a test; see cgroup.h. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,7 +108,12 @@ u64 cgroup_io(const char *disk, const char *key)
 	return value;
 }
 
+int cgroup_remove(void)
+{
+	return rmdir(OURS) ? -errno : 0;
+}
+
 void cgroup_cleanup(void)
 {
-	rmdir(OURS);
+	cgroup_remove();
 }

@@ -17,6 +17,8 @@ int cgroup_set(const char *file, const char *value);
 u64 cgroup_memory(void);
 /* A number of a disk's line in io.stat, 0 where there is none. */
 u64 cgroup_io(const char *disk, const char *key);
+/* From outside; 0 or -errno, which is -EBUSY if a thread is in it. */
+int cgroup_remove(void);
 /* From outside, when its processes are gone. */
 void cgroup_cleanup(void);
 /* MAJOR:MINOR as the controllers want it, in a buffer that stays. */

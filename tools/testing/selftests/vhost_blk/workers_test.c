@@ -60,17 +60,25 @@ static void offer_writes(struct rig *g)
 	rig_kick(g, 0);
 }
 
-static void expect_written(struct rig *g, const char *disk)
+static void expect_on_disk(const char *disk)
 {
 	u8 block[4096];
 	unsigned int i;
 
-	rig_wait(g, 0);
 	for (i = 0; i < WRITES; i++) {
-		EXPECT_EQ(*g->req[i].status, VIRTIO_BLK_S_OK);
 		backend_read(disk, i * 16 * 512, block, sizeof(block));
 		EXPECT(rig_pattern_ok(block, sizeof(block), i));
 	}
+}
+
+static void expect_written(struct rig *g, const char *disk)
+{
+	unsigned int i;
+
+	rig_wait(g, 0);
+	for (i = 0; i < WRITES; i++)
+		EXPECT_EQ(*g->req[i].status, VIRTIO_BLK_S_OK);
+	expect_on_disk(disk);
 }
 
 struct seen {
@@ -298,6 +306,73 @@ static void an_owner_is_killed_whose_threads_sleep(void)
 	rig_close(&g);
 }
 
+static void set_stop_timeout(const char *seconds)
+{
+	EXPECT(!write_text("/sys/module/vhost_serve/parameters/stop_timeout", seconds));
+}
+
+static void until_in_flight(struct rig *g, u64 nr)
+{
+	struct vhost_blk_stats st = {};
+	unsigned int tries;
+
+	for (tries = 0; st.inflight != nr && tries < 600; tries++) {
+		sleep_ms(100);
+		rig_stats(g, 0, &st);
+	}
+	EXPECT_EQ(st.inflight, nr);
+}
+
+static void owner_whose_disk_does_not_answer(const char *disk, int told)
+{
+	struct rig g;
+
+	cgroup_enter();
+	rig_open_slow(&g, disk);
+	dm_suspend("late");
+	offer_writes(&g);
+	until_in_flight(&g, WRITES);
+	EXPECT_EQ(write(told, "", 1), 1);
+	for (;;)
+		pause();
+}
+
+/*
+ * The device outlives its owner, because its threads wait for the disk.  They do so outside the
+ * owner's cgroup, which therefore can be removed.
+ */
+static void a_disk_that_does_not_answer_keeps_no_cgroup(void)
+{
+	const char *slow = slow_disk(), *disk = dm_linear_create("late", slow, WRITES * 16);
+	long serve = references("vhost_serve"), blk = references("vhost_blk");
+	int told[2], status;
+	struct rig g;
+	pid_t pid;
+	char c;
+
+	set_stop_timeout("1");
+	EXPECT(!pipe(told));
+	pid = fork();
+	if (!pid)
+		owner_whose_disk_does_not_answer(disk, told[1]);
+	EXPECT_EQ(read(told[0], &c, 1), 1);
+	until_threads(1 + THREADS);
+	kill(pid, SIGKILL);
+	EXPECT(waitpid(pid, &status, 0) == pid);
+	until_threads(0);
+	EXPECT_EQ(cgroup_remove(), 0);
+	EXPECT_EQ(references("vhost_blk"), blk + 1);
+
+	dm_resume("late");
+	until_references("vhost_blk", blk);
+	until_references("vhost_serve", serve);
+	expect_on_disk(disk);
+	set_stop_timeout("60");
+	rig_open_slow(&g, disk);
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+}
+
 static int take_descriptor(pid_t pid, int fd)
 {
 	int process = syscall(SYS_pidfd_open, pid, 0), ours;
@@ -407,6 +482,9 @@ static void a_frozen_cgroup_leaves_no_request(void)
 static void cleanup(void)
 {
 	trace_cleanup();
+	write_text("/sys/module/vhost_serve/parameters/stop_timeout", "60");
+	/* One that is suspended cannot be removed. */
+	run_command("dmsetup resume --noudevrules --noudevsync vbtlate 2>/dev/null");
 	backend_cleanup();
 	cgroup_cleanup();
 }
@@ -422,6 +500,7 @@ int main(int argc, char **argv)
 		TEST(the_threads_end_with_the_ownership),
 		TEST(closing_ends_the_threads),
 		TEST(an_owner_is_killed_whose_threads_sleep),
+		TEST(a_disk_that_does_not_answer_keeps_no_cgroup),
 		TEST(a_killed_owner_leaves_no_request),
 		TEST(a_stopped_owner_leaves_no_request),
 		TEST(an_owner_that_execs_leaves_no_request),
