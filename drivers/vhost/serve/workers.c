@@ -43,6 +43,11 @@
  * next try is a minute later.  The first thread never leaves: the others find the cgroups by it,
  * and a cgroup with a thread in it cannot go.
  *
+ * A thread needs CPU time to exit after it has left, kthread_stop() waits for that, and the owner's
+ * quota may delay it.  So vserve_tend() reaps a thread only once its exit_state is set, because new
+ * threads would have to wait otherwise.  A thread that has left and not exited stays on
+ * workers->threads, and the next vserve_tend() or vserve_workers_end() reaps it.
+ *
  * Life: the owner makes the workers in VHOST_SET_OWNER, and they end in vserve_forget(), with
  * VHOST_RESET_OWNER, VHOST_SERVE_HAND_OVER or the close of the file.  All vrings have stopped then,
  * so there is no job.  vserve_workers_end() waits for each thread, so none is left in this module
@@ -82,7 +87,7 @@
  * @node: on workers->threads until it is reaped
  * @idle: on workers->idle, or in no list
  * @req: the job that it was given; a release stores it, and an acquire of the thread loads it
- * @left: it takes no job any more, and is to be reaped
+ * @left: it takes no job any more, and is to be reaped once it has exited
  */
 struct vserve_thread {
 	struct vserve_workers *workers;
@@ -371,14 +376,15 @@ static int vserve_add_thread(struct vserve_workers *w)
 	return 0;
 }
 
-static bool vserve_has_left(struct vserve_thread *thread)
+/* Returns true if the thread has left, and kthread_stop() does not wait for it any more. */
+static bool vserve_has_exited(struct vserve_thread *thread)
 {
 	bool left;
 
 	spin_lock(&thread->workers->lock);
 	left = thread->left;
 	spin_unlock(&thread->workers->lock);
-	return left;
+	return left && READ_ONCE(thread->task->exit_state);
 }
 
 /* Returns true if one more thread is to be made. */
@@ -431,7 +437,7 @@ static void vserve_tend(struct work_struct *work)
 	struct vserve_thread *thread, *next;
 
 	list_for_each_entry_safe(thread, next, &w->threads, node)
-		if (vserve_has_left(thread))
+		if (vserve_has_exited(thread))
 			vserve_reap(thread);
 	vserve_give_back(w);
 	while (vserve_take_want(w)) {
