@@ -177,7 +177,9 @@ enum vserve_malformed {
  * @dev_size: of the device's own structure, that begins with struct vserve_dev
  * @vring_size: likewise with struct vserve_vring
  * @req_size: likewise with struct vserve_req
- * @max_workers: requests of one device that are in work() at a time
+ * @max_workers: threads of one device, and requests of it that workers carry out at a time.  New
+ *	threads do not wait for this limit, so while the device gets its threads, up to
+ *	2 * @max_workers - 1 requests are in work() for a while
  * @flags: VSERVE_WORK_MM, VSERVE_KEEPS, VSERVE_PLUG
  * @tolerated: features that are accepted even where they are not offered
  *

@@ -21,7 +21,8 @@
  * A thread that has done a job takes the next one from the list.  A work that has done a job gives
  * the next one to the workqueue, unless the limit of jobs is being done without it.  So a job is on
  * the list only while as many jobs as the limit are being done, and no job ever waits for a thread
- * that does not exist yet.
+ * that does not exist yet.  A new thread takes a job from the list even then.  So while threads are
+ * being made, up to 2 * limit - 1 jobs are being done for a while.
  *
  * In case 2 vserve_tend() makes a thread, up to the limit, and the new thread looks at the list
  * first.  That may take long or fail (it needs memory and cgroup_mutex), and only CPU time goes
@@ -399,11 +400,15 @@ static bool vserve_take_want(struct vserve_workers *w)
 	return want;
 }
 
-/* No thread could be made, so the workqueue goes on without it for a while. */
+/*
+ * No thread could be made, so the workqueue goes on without it for a while.  If there is none at
+ * all, vserve_workers_begin() returns the error, and no work is done.
+ */
 static void vserve_tend_failed(struct vserve_workers *w, int err)
 {
-	pr_warn_ratelimited("%s: no thread in the owner's cgroup (%pe): its work is not charged\n",
-			    w->name, ERR_PTR(err));
+	if (w->first)
+		pr_warn_ratelimited("%s: no thread in the owner's cgroup (%pe): its work is not charged\n",
+				    w->name, ERR_PTR(err));
 	spin_lock(&w->lock);
 	w->wanted = 0;
 	w->retry = jiffies + WORKERS_RETRY;
@@ -636,7 +641,11 @@ int __init vserve_workers_init(void)
 	vserve_guard_wq = alloc_workqueue("vhost_serve-guard", WQ_UNBOUND | WQ_FREEZABLE, 0);
 	if (!vserve_guard_wq)
 		goto tend;
-	/* A host that is going to sleep would not tell this notifier any more. */
+	/*
+	 * A host that is going to sleep would not tell this notifier any more.  /dev/snapshot
+	 * (uswsusp) takes this lock for its steps only.  If the module is loaded between two of
+	 * them, the notifier misses that hibernation, and threads do not stop for it.
+	 */
 	sleep = lock_system_sleep();
 	r = register_pm_notifier(&vserve_pm_nb);
 	unlock_system_sleep(sleep);
