@@ -485,9 +485,10 @@ static bool vserve_all_settled(void)
 	return settled;
 }
 
+/* It is idle, because the kernel would report it as hung if a disk takes two minutes. */
 static void vserve_guard(struct work_struct *work)
 {
-	wait_event(vserve_guard_wait, vserve_all_settled());
+	wait_event_idle(vserve_guard_wait, vserve_all_settled());
 }
 
 static DECLARE_WORK(vserve_guard_work, vserve_guard);
