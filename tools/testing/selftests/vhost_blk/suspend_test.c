@@ -27,6 +27,10 @@ struct window {
 	unsigned int before;
 	unsigned int within;
 	unsigned int after;
+	unsigned int ended_within;
+	/* what threads of the device began, and what workqueues did */
+	unsigned int by_threads;
+	unsigned int by_others;
 };
 
 static void need_suspend(void)
@@ -70,23 +74,53 @@ static void see_event(const char *line, void *arg)
 			w->after++;
 		else
 			w->before++;
+	} else if (strstr(line, "vhost_blk_backend_done")) {
+		w->ended_within += w->frozen;
+	} else if (strstr(line, "vhost_serve_work")) {
+		/* "  vhost_blk-0-w-123     [001] ..." */
+		if (strstr(line, "-w-"))
+			w->by_threads++;
+		else
+			w->by_others++;
 	}
 }
 
-static struct window freeze_and_thaw(struct rig *g)
+static void offer_traced(struct rig *g)
+{
+	trace_begin("power/suspend_resume");
+	trace_add("vhost_blk/vhost_blk_submit");
+	trace_add("vhost_blk/vhost_blk_backend_done");
+	trace_add("vhost_serve/vhost_serve_work");
+	rig_kick(g, 0);
+}
+
+static struct window end_traced(struct rig *g)
 {
 	struct window w = {};
 
-	trace_begin("power/suspend_resume");
-	trace_add("vhost_blk/vhost_blk_submit");
-	rig_kick(g, 0);
-	EXPECT_EQ(write_text(POWER "/state", "freeze"), 0);
 	rig_wait(g, 0);
 	trace_end(see_event, &w);
 	ktap_msg("submitted %u before the freeze, %u within, %u after the thaw",
 		 w.before, w.within, w.after);
+	ktap_msg("ended %u within; threads began %u, others %u",
+		 w.ended_within, w.by_threads, w.by_others);
+	return w;
+}
+
+static struct window freeze_traced(struct rig *g)
+{
+	struct window w;
+
+	EXPECT_EQ(write_text(POWER "/state", "freeze"), 0);
+	w = end_traced(g);
 	EXPECT_EQ(w.freezes, 1);
 	return w;
+}
+
+static struct window freeze_and_thaw(struct rig *g)
+{
+	offer_traced(g);
+	return freeze_traced(g);
 }
 
 static void fill(struct rig *g, u32 type, unsigned int n)
@@ -182,6 +216,60 @@ static void workers_submit_nothing_while_frozen(void)
 static void threads_of_a_device_submit_nothing_while_frozen(void)
 {
 	full_ring_of_workers("threads", 2);
+}
+
+/* Fewer than there are threads after WRITES at once. */
+#define FEW	32
+
+static void until_taken(struct rig *g, u64 writes)
+{
+	struct vhost_blk_stats st = {};
+	unsigned int tries;
+
+	for (tries = 0; st.writes + st.inflight != writes && tries < RIG_TIMEOUT_MS; tries++) {
+		sleep_ms(1);
+		rig_stats(g, 0, &st);
+	}
+	EXPECT_EQ(st.writes + st.inflight, writes);
+}
+
+/*
+ * The workqueue freezes only once it has done what it has begun.  It has nothing here, so only the
+ * guard of the threads can hold the freeze up until these are done.
+ */
+static void the_host_freezes_when_threads_have_done_what_they_began(void)
+{
+	unsigned int tries = 20;
+	const char *disk;
+	struct window w;
+	struct rig g;
+
+	need_suspend();
+	stay_on_cpu_0();
+	disk = nullb_create(&(struct nullb){
+		.name = "guard", .irqmode = 2, .completion_nsec = 60000000, .tags = 1 });
+	rig_open(&g, disk, &(struct rig_opts){
+		.mode = VHOST_POLL_MODE_BUSY, .engine = VHOST_BLK_ENGINE_FILE,
+		.open_flags = O_DSYNC, .ring_size = RING });
+	fill(&g, VIRTIO_BLK_T_OUT, WRITES);
+	rig_kick(&g, 0);
+	rig_wait(&g, 0);
+	do {
+		EXPECT(tries--);
+		fill(&g, VIRTIO_BLK_T_OUT, FEW);
+		offer_traced(&g);
+		w = end_traced(&g);
+	} while (w.by_others);
+	fill(&g, VIRTIO_BLK_T_OUT, FEW);
+	offer_traced(&g);
+	until_taken(&g, g.nreq);
+	w = freeze_traced(&g);
+	EXPECT_EQ(w.by_threads, FEW);
+	EXPECT_EQ(w.by_others, 0);
+	EXPECT_EQ(w.ended_within, 0);
+	expect_all_ok(&g, FEW);
+	expect_written(disk, FEW);
+	rig_close(&g);
 }
 
 /*
@@ -282,6 +370,7 @@ int main(int argc, char **argv)
 		TEST(a_poller_that_sleeps_submits_nothing_while_frozen),
 		TEST(workers_submit_nothing_while_frozen),
 		TEST(threads_of_a_device_submit_nothing_while_frozen),
+		TEST(the_host_freezes_when_threads_have_done_what_they_began),
 		TEST(discards_and_direct_writes_do_not_keep_the_host_awake),
 		TEST(spare_threads_freeze),
 		TEST(a_disk_that_does_not_answer_keeps_no_host_awake),
