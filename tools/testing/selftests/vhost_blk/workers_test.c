@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -258,6 +259,25 @@ static void until_references(const char *module, long n)
 	EXPECT_EQ(references(module), n);
 }
 
+/* The owner counts on while it runs; in memory that this process sees. */
+static unsigned int *owner_count;
+
+static void count_for_ever(void)
+{
+	for (;;) {
+		__atomic_add_fetch(owner_count, 1, __ATOMIC_RELAXED);
+		usleep(1000);
+	}
+}
+
+static bool owner_stands_still(void)
+{
+	unsigned int before = __atomic_load_n(owner_count, __ATOMIC_RELAXED);
+
+	sleep_ms(500);
+	return __atomic_load_n(owner_count, __ATOMIC_RELAXED) == before;
+}
+
 static void exec_another(int sig)
 {
 	(void)sig;
@@ -275,8 +295,21 @@ static void owner_that_writes(const char *disk, bool enter, int told)
 	rig_open_slow(&g, disk);
 	offer_writes(&g);
 	EXPECT_EQ(write(told, &g.dev.fd, sizeof(g.dev.fd)), sizeof(g.dev.fd));
-	for (;;)
-		pause();
+	count_for_ever();
+}
+
+static pid_t fork_owner(const char *disk, bool enter, int told)
+{
+	pid_t pid;
+
+	if (!owner_count)
+		owner_count = mmap(NULL, sizeof(*owner_count), PROT_READ | PROT_WRITE,
+				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	EXPECT(owner_count != MAP_FAILED);
+	pid = fork();
+	if (!pid)
+		owner_that_writes(disk, enter, told);
+	return pid;
 }
 
 static void an_owner_is_killed_whose_threads_sleep(void)
@@ -290,9 +323,7 @@ static void an_owner_is_killed_whose_threads_sleep(void)
 
 	EXPECT(!pipe(told));
 	for (i = 0; i < rounds; i++) {
-		pid = fork();
-		if (!pid)
-			owner_that_writes(disk, false, told[1]);
+		pid = fork_owner(disk, false, told[1]);
 		EXPECT_EQ(read(told[0], &fd, sizeof(fd)), sizeof(fd));
 		usleep(i * 9973 % 100000);
 		kill(pid, SIGKILL);
@@ -418,16 +449,16 @@ static void owner_in_the_middle(unsigned int rounds, bool enter, void (*happens)
 	EXPECT(!pipe(told));
 	for (i = 0; i < rounds; i++) {
 		backend_write(disk, (WRITES - 1) * 16 * 512, block, sizeof(block));
-		pid = fork();
-		if (!pid)
-			owner_that_writes(disk, enter, told[1]);
+		pid = fork_owner(disk, enter, told[1]);
 		EXPECT_EQ(read(told[0], &fd, sizeof(fd)), sizeof(fd));
 		ours = take_descriptor(pid, fd);
 		usleep(i * 19973 % 100000);
 		happens(pid);
 		until_written(disk, ours);
-		if (enter)
+		if (enter) {
+			EXPECT(owner_stands_still());
 			EXPECT_EQ(cgroup_set("cgroup.freeze", "0"), 0);
+		}
 		close(ours);
 		kill(pid, SIGKILL);
 		EXPECT(waitpid(pid, &status, 0) == pid);
@@ -455,8 +486,13 @@ static void by_exec(pid_t pid)
 
 static void by_freezer(pid_t pid)
 {
+	unsigned int tries;
+
 	(void)pid;
+	EXPECT(!owner_stands_still());
 	EXPECT_EQ(cgroup_set("cgroup.freeze", "1"), 0);
+	for (tries = 0; !owner_stands_still() && tries < 60; tries++)
+		;
 }
 
 static void a_killed_owner_leaves_no_request(void)
