@@ -28,6 +28,35 @@ void cgroup_enter(void)
 	EXPECT_EQ(cgroup_set("cgroup.procs", pid), 0);
 }
 
+void cgroup_leave(void)
+{
+	char pid[16];
+
+	snprintf(pid, sizeof(pid), "%d", getpid());
+	EXPECT_EQ(write_text(ROOT "/cgroup.procs", pid), 0);
+}
+
+void cgroup_limit_cpu(const char *limit)
+{
+	if (write_text(ROOT "/cgroup.subtree_control", "+cpu") || cgroup_set("cpu.max", limit))
+		ktap_skip("no limits for CPU time here");
+}
+
+u64 cgroup_cpu(const char *key)
+{
+	FILE *f = fopen(OURS "/cpu.stat", "r");
+	unsigned long long value;
+	char name[64];
+
+	EXPECT(f);
+	while (fscanf(f, "%63s %llu", name, &value) == 2)
+		if (!strcmp(name, key))
+			break;
+	EXPECT(!strcmp(name, key));
+	fclose(f);
+	return value;
+}
+
 /* How many threads are in it, and whether @thread is one of them. */
 static unsigned int count_threads(int thread, bool *has)
 {

@@ -9,6 +9,12 @@
 
 /* Makes it, with the io and memory controllers, and moves this process there. */
 void cgroup_enter(void);
+/* Moves this process out again, and no thread of a device. */
+void cgroup_leave(void);
+/* Sets cpu.max; skips the test if it cannot. */
+void cgroup_limit_cpu(const char *limit);
+/* A number of cpu.stat. */
+u64 cgroup_cpu(const char *key);
 /* Is a thread in it? */
 bool cgroup_has_thread(int thread);
 unsigned int cgroup_threads(void);

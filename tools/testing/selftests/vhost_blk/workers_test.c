@@ -147,6 +147,42 @@ static void threads_in_the_owners_cgroup_do_what_may_sleep(void)
 	until_threads(1);
 }
 
+/*
+ * The disk cannot zero, so the threads copy pages into its memory.  No other task is in the cgroup,
+ * so they use its quota alone.
+ */
+static void a_quota_holds_for_threads(void)
+{
+	struct virtio_blk_discard_write_zeroes *range;
+	unsigned int i, j;
+	const char *disk;
+	struct rig g;
+	u64 used;
+
+	backend_need_modules();
+	disk = nullb_create(&(struct nullb){ .name = "quota" });
+	cgroup_enter();
+	rig_open(&g, disk, NULL);
+	cgroup_leave();
+	cgroup_limit_cpu("10000 100000");
+	EXPECT_EQ(cgroup_threads(), 1);
+	range = (void *)g.data;
+	*range = (struct virtio_blk_discard_write_zeroes){ .num_sectors = 4096 };
+	used = cgroup_cpu("usage_usec");
+	for (i = 0; i < BURSTS && !cgroup_cpu("nr_throttled"); i++) {
+		for (j = 0; j < 16; j++)
+			rig_queue(&g, 0, VIRTIO_BLK_T_WRITE_ZEROES, 0, range, sizeof(*range));
+		rig_kick(&g, 0);
+		rig_wait(&g, 0);
+	}
+	ktap_msg("%u bursts, %llu us", i, (unsigned long long)(cgroup_cpu("usage_usec") - used));
+	EXPECT(cgroup_cpu("nr_throttled"));
+	EXPECT(cgroup_cpu("usage_usec") > used);
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+	until_threads(0);
+}
+
 /* There are more requests than threads, so some wait for a thread that is busy. */
 static void as_many_threads_as_sleep_and_not_for_ever(void)
 {
@@ -531,6 +567,7 @@ int main(int argc, char **argv)
 {
 	static const struct ktap_test tests[] = {
 		TEST(threads_in_the_owners_cgroup_do_what_may_sleep),
+		TEST(a_quota_holds_for_threads),
 		TEST(as_many_threads_as_sleep_and_not_for_ever),
 		TEST(a_burst_waits_for_threads),
 		TEST(the_threads_end_with_the_ownership),
