@@ -161,6 +161,7 @@ static void vserve_give(struct vserve_thread *thread, struct vserve_req *req)
 {
 	lockdep_assert_held(&thread->workers->lock);
 	thread->workers->nr_busy++;
+	/* Pairs with the acquire in vserve_await_job(). */
 	smp_store_release(&thread->req, req);
 	wake_up_process(thread->task);
 }
@@ -296,6 +297,7 @@ static bool vserve_await_job(struct vserve_thread *thread)
 		left = WORKERS_IDLE;
 	}
 	__set_current_state(TASK_RUNNING);
+	/* Pairs with the release in vserve_give(). */
 	return smp_load_acquire(&thread->req);
 }
 
