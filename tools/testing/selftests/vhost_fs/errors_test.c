@@ -428,6 +428,44 @@ static void what_is_appended_is_not_continued(void)
 	fs_close(&f);
 }
 
+/* If only the host's cache knew of it, the old data would be there again behind the new ones. */
+static void truncate_at_the_server(u32 init_flags)
+{
+	struct hostfuse *server;
+	struct fuse_entry_out e;
+	struct fuse_attr attr;
+	struct fs f;
+	u64 node, fh;
+
+	fs_make_dir(&f, "tmpfs");
+	server = hostfuse_mount_with(f.dir, init_flags);
+	server->size = 10;
+	fs_open(&f, NULL);
+	node = fs_node(&f, "one");
+	EXPECT_EQ(fs_open_node(&f, node, O_RDWR | O_TRUNC, &fh), 0);
+	EXPECT_EQ(server->resizes, 1);
+	EXPECT_EQ(fs_write(&f, node, fh, 0, data, 3), 3);
+	EXPECT_EQ(server->size, 3);
+	EXPECT_EQ(fs_getattr(&f, node, &attr), 0);
+	EXPECT_EQ(attr.size, 3);
+	EXPECT_EQ(fs_write(&f, node, fh, 3, data, 7), 7);
+	/* CREATE of a name that is there. */
+	EXPECT_EQ(fs_create(&f, FUSE_ROOT_ID, "one", O_RDWR | O_TRUNC, 0644, &e, &fh), 0);
+	EXPECT_EQ(e.nodeid, node);
+	EXPECT_EQ(e.attr.size, 0);
+	EXPECT_EQ(server->resizes, 2);
+	EXPECT_EQ(fs_write(&f, node, fh, 0, data, 3), 3);
+	EXPECT_EQ(server->size, 3);
+	fs_close(&f);
+}
+
+static void a_fuse_server_hears_of_truncation(void)
+{
+	truncate_at_the_server(0);
+	/* The host's FUSE expects of this server that it has truncated the file in OPEN. */
+	truncate_at_the_server(FUSE_ATOMIC_O_TRUNC);
+}
+
 static void cleanup(void)
 {
 	faults_off();
@@ -485,6 +523,7 @@ static const struct ktap_test tests[] = {
 	{ "a_directory_that_cannot_be_read_has_an_end",
 	  a_directory_that_cannot_be_read_has_an_end },
 	{ "what_is_appended_is_not_continued", what_is_appended_is_not_continued },
+	{ "a_fuse_server_hears_of_truncation", a_fuse_server_hears_of_truncation },
 	{ "a_request_without_memory_fails", a_request_without_memory_fails },
 };
 

@@ -34,13 +34,12 @@ struct answer {
 };
 
 static struct hostfuse *state;
-static u64 size;
 
 static struct fuse_attr attr_of(u64 node)
 {
 	if (node == FILE_NODE)
 		return (struct fuse_attr){ .ino = node, .mode = S_IFREG | 0644, .nlink = 1,
-					   .size = size };
+					   .size = state->size };
 	return (struct fuse_attr){ .ino = node, .mode = S_IFDIR | 0755, .nlink = 2 };
 }
 
@@ -49,9 +48,23 @@ static void do_write(const struct fuse_write_in *arg, struct answer *a)
 	a->write.size = arg->size;
 	if (state->max_write && state->max_write < arg->size)
 		a->write.size = state->max_write;
-	if (arg->offset + a->write.size > size)
-		size = arg->offset + a->write.size;
+	if (arg->offset + a->write.size > state->size)
+		state->size = arg->offset + a->write.size;
 	state->writes++;
+}
+
+static void do_setattr(const struct fuse_setattr_in *arg)
+{
+	if (!(arg->valid & FATTR_SIZE))
+		return;
+	state->size = arg->size;
+	state->resizes++;
+}
+
+static void do_open(const struct fuse_open_in *arg)
+{
+	if (state->init_flags & FUSE_ATOMIC_O_TRUNC && arg->flags & O_TRUNC)
+		state->size = 0;
 }
 
 /* Returns how long the answer is behind its header, or -errno. */
@@ -63,7 +76,8 @@ static int serve(const struct request *req, struct answer *a)
 	case FUSE_INIT:
 		a->init = (struct fuse_init_out){
 			.major = FUSE_KERNEL_VERSION, .minor = FUSE_KERNEL_MINOR_VERSION,
-			.flags = FUSE_POSIX_LOCKS | FUSE_BIG_WRITES, .max_write = MAX_WRITE,
+			.flags = FUSE_POSIX_LOCKS | FUSE_BIG_WRITES | state->init_flags,
+			.max_write = MAX_WRITE,
 		};
 		return sizeof(a->init);
 	case FUSE_LOOKUP:
@@ -74,10 +88,14 @@ static int serve(const struct request *req, struct answer *a)
 		return sizeof(a->entry);
 	case FUSE_GETATTR:
 	case FUSE_SETATTR:
+		if (req->ih.opcode == FUSE_SETATTR)
+			do_setattr(arg);
 		a->attr = (struct fuse_attr_out){ .attr = attr_of(req->ih.nodeid) };
 		return sizeof(a->attr);
 	case FUSE_OPEN:
 	case FUSE_OPENDIR:
+		if (req->ih.opcode == FUSE_OPEN)
+			do_open(arg);
 		a->open = (struct fuse_open_out){};
 		return sizeof(a->open);
 	case FUSE_WRITE:
@@ -134,7 +152,7 @@ static void run_server(int fd)
  * The server is a process of its own, so that it still answers when the test ends and its
  * files are closed.
  */
-struct hostfuse *hostfuse_mount(const char *path)
+struct hostfuse *hostfuse_mount_with(const char *path, u32 init_flags)
 {
 	char options[128];
 	pid_t pid;
@@ -148,6 +166,7 @@ struct hostfuse *hostfuse_mount(const char *path)
 	state = mmap(NULL, sizeof(*state), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		     0);
 	EXPECT(state != MAP_FAILED);
+	state->init_flags = init_flags;
 	snprintf(options, sizeof(options), "fd=%d,rootmode=40755,user_id=0,group_id=0,allow_other",
 		 fd);
 	EXPECT(!mount("hostfuse", path, "fuse", MS_NODEV | MS_NOSUID, options));
@@ -161,4 +180,9 @@ struct hostfuse *hostfuse_mount(const char *path)
 	state->pid = pid;
 	close(fd);
 	return state;
+}
+
+struct hostfuse *hostfuse_mount(const char *path)
+{
+	return hostfuse_mount_with(path, 0);
 }
