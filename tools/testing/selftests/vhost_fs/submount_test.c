@@ -190,6 +190,59 @@ static void a_listing_enters_submounts(void)
 	end(&f);
 }
 
+static u64 generation(struct fs *f, u64 dir, const char *name)
+{
+	struct fuse_entry_out e;
+
+	EXPECT_EQ(fs_lookup(f, dir, name, &e), 0);
+	return e.generation;
+}
+
+/* Checks that all nodes but the roots of mounts have one generation, and returns that. */
+static u64 the_generation(struct fs *f)
+{
+	struct fuse_entry_out e;
+	u64 sub = fs_node(f, "sub"), all = generation(f, ROOT, "file");
+
+	EXPECT(all);
+	EXPECT_EQ(generation(f, ROOT, "dir"), all);
+	EXPECT_EQ(generation(f, sub, "one"), all);
+	EXPECT_EQ(listed(f, sub, "one").generation, all);
+	EXPECT_EQ(fs_mkdir(f, ROOT, "new", 0755, &e), 0);
+	EXPECT_EQ(e.generation, all);
+	EXPECT_EQ(fs_remove(f, FUSE_RMDIR, ROOT, "new"), 0);
+	/* A guest makes these nodes itself, and believes that one with a generation is stale. */
+	EXPECT_EQ(generation(f, ROOT, "."), 0);
+	EXPECT_EQ(generation(f, ROOT, "sub"), 0);
+	EXPECT_EQ(listed(f, ROOT, "sub").generation, 0);
+	EXPECT_EQ(generation(f, sub, "."), 0);
+	EXPECT_EQ(generation(f, sub, ".."), 0);
+	return all;
+}
+
+/* The numbers of nodes begin anew then, and the guest's NFS clients may still have the old ones. */
+static void nodes_of_another_export_are_of_another_generation(void)
+{
+	struct vhost_fs_info info;
+	struct fs f, again;
+	u64 first;
+
+	begin_sub(&f, &with_submounts);
+	fs_host_write(&f, "file", "", 0);
+	host_dir(&f, "dir");
+	first = the_generation(&f);
+	/* A session that ends is not the end of the export. */
+	EXPECT_EQ(fs_init(&f, ~0ULL, NULL), 0);
+	fs_info(&f, &info);
+	EXPECT_EQ(info.sessions, 2);
+	EXPECT_EQ(the_generation(&f), first);
+	fs_close(&f);
+	fs_use_dir(&again, f.dir);
+	fs_open(&again, &with_submounts);
+	EXPECT(the_generation(&again) != first);
+	end(&again);
+}
+
 /* A guest takes EOPNOTSUPP for the answer to the access that it wants to check. */
 static void a_submount_without_acls_has_none(void)
 {
@@ -533,6 +586,8 @@ static const struct ktap_test tests[] = {
 	{ "a_guest_that_does_not_know_the_mark_gets_none",
 	  a_guest_that_does_not_know_the_mark_gets_none },
 	{ "a_listing_enters_submounts", a_listing_enters_submounts },
+	{ "nodes_of_another_export_are_of_another_generation",
+	  nodes_of_another_export_are_of_another_generation },
 	{ "a_submount_without_acls_has_none", a_submount_without_acls_has_none },
 	{ "mounts_come_later_and_in_stacks", mounts_come_later_and_in_stacks },
 	{ "nothing_moves_from_mount_to_mount", nothing_moves_from_mount_to_mount },
