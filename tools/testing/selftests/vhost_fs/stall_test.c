@@ -23,6 +23,7 @@
 #include "hostfuse.h"
 #include "hot.h"
 
+#define FORGETS		0
 #define STALL_QUEUE	2
 /* Of crew.c: threads that may sleep for one owner. */
 #define PER_OWNER	4
@@ -232,6 +233,84 @@ static void a_frozen_file_system(void)
 	stall_end(&s);
 }
 
+/* Whether a worker, and not the poller, carries out a FORGET. */
+static bool a_worker_forgets(struct stall *s)
+{
+	u64 punted = ring_stats(&s->f, FORGETS).punted;
+
+	fs_forget(&s->f, fs_node(&s->f, "quick"), 1);
+	return ring_stats(&s->f, FORGETS).punted != punted;
+}
+
+/* A file system that no node holds any more can be unmounted. */
+static bool unmounted(const char *path)
+{
+	if (!umount2(path, 0))
+		return true;
+	EXPECT_EQ(errno, EBUSY);
+	return false;
+}
+
+static bool the_other_is_unmounted(struct stall *s)
+{
+	return unmounted(fs_path(&s->f, "other"));
+}
+
+static bool in_time(bool (*cond)(struct stall *s), struct stall *s)
+{
+	unsigned int naps = FS_WAIT_MS / NAP_MS;
+
+	while (!cond(s)) {
+		if (!naps--)
+			return false;
+		nap();
+	}
+	return true;
+}
+
+/*
+ * To free a removed file, the reaper waits until the file system is thawed.  The nodes that the
+ * guest forgets meanwhile would wait for the reaper, so workers free them.  Nothing fails before
+ * the thaw, because a test that ends closes the device, which waits for the reaper.
+ */
+static void a_reaper_that_waits(void)
+{
+	struct stall s;
+	u64 gone, slow, file, top;
+	bool late, freed;
+	int dir;
+
+	stall_dirs(&s);
+	mount_disk(&s);
+	EXPECT(!mkdir(fs_path(&s.f, "other"), 0755));
+	EXPECT(!mount("other", fs_path(&s.f, "other"), "tmpfs", 0, NULL));
+	fs_host_write(&s.f, "slow/gone", "data", 4);
+	fs_host_write(&s.f, "other/file", "data", 4);
+	stall_guests(&s);
+	slow = fs_node(&s.f, "slow");
+	gone = fs_node(&s.f, "slow/gone");
+	top = fs_node(&s.f, "other");
+	file = fs_node(&s.f, "other/file");
+	EXPECT(!a_worker_forgets(&s));
+	EXPECT(!unlink(fs_path(&s.f, "slow/gone")));
+	dir = open(s.slow, O_RDONLY | O_DIRECTORY);
+	EXPECT(dir >= 0);
+	EXPECT(!ioctl(dir, FIFREEZE, 0));
+	fs_forget(&s.f, gone, 1);
+	late = in_time(a_worker_forgets, &s);
+	fs_forget(&s.f, file, 1);
+	fs_forget(&s.f, top, 2);
+	freed = in_time(the_other_is_unmounted, &s);
+	EXPECT(!ioctl(dir, FITHAW, 0));
+	EXPECT(late);
+	EXPECT(freed);
+	close(dir);
+	EVENTUALLY(!a_worker_forgets(&s));
+	fs_forget(&s.f, slow, 2);
+	EVENTUALLY(unmounted(s.slow));
+	stall_end(&s);
+}
+
 /* A thread of the poller's may sleep for the first few; workers have the rest. */
 static void a_suspended_disk(void)
 {
@@ -362,6 +441,7 @@ int main(int argc, char **argv)
 {
 	static const struct ktap_test tests[] = {
 		TEST(a_frozen_file_system),
+		TEST(a_reaper_that_waits),
 		TEST(a_suspended_disk),
 		TEST(a_server_that_has_stopped),
 		TEST(a_listener_that_sleeps),
