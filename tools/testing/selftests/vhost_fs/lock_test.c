@@ -6,8 +6,10 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -267,6 +269,38 @@ static void flush_and_release_take_locks_away(void)
 	fs_close(&l.f);
 }
 
+/*
+ * The guest sends nothing else if the owner closes one of two descriptors, so its locks would stay.
+ */
+static void what_left_the_export_is_flushed(void)
+{
+	struct fuse_flush_in flush = {};
+	struct locked l;
+
+	fs_make_dir(&l.f, "tmpfs");
+	EXPECT(!mkdir(fs_path(&l.f, "d"), 0755));
+	fs_host_write(&l.f, "d/one", "x", 1);
+	fs_open(&l.f, NULL);
+	l.node = fs_node(&l.f, "d/one");
+	EXPECT_EQ(fs_open_node(&l.f, l.node, O_RDWR, &l.fh[0]), 0);
+	EXPECT_EQ(fs_open_node(&l.f, l.node, O_RDWR, &l.fh[1]), 0);
+	l.host = open(fs_path(&l.f, "d/one"), O_RDWR | O_CLOEXEC);
+	EXPECT(l.host >= 0);
+	EXPECT_EQ(setlk(&l, 0, F_WRLCK, 0, 9), 0);
+	EXPECT(!rename(fs_path(&l.f, "d"), fs_path(&l.f, "../d")));
+	while (!fs_getattr(&l.f, l.node, NULL))
+		nap();
+	EXPECT_EQ(fs_getattr(&l.f, l.node, NULL), -ESTALE);
+	EXPECT_EQ(host_lock(&l, F_WRLCK, NULL), -EAGAIN);
+	flush.fh = l.fh[1];
+	flush.lock_owner = lock_arg(&l, 0, F_WRLCK, 0, 9, 0).owner;
+	EXPECT_EQ(fs_call(&l.f, FUSE_FLUSH, l.node, &flush, sizeof(flush), 0), 0);
+	EXPECT_EQ(host_lock(&l, F_WRLCK, NULL), 0);
+	EXPECT_EQ(fs_release(&l.f, l.node, l.fh[0]), 0);
+	EXPECT_EQ(fs_release(&l.f, l.node, l.fh[1]), 0);
+	fs_close(&l.f);
+}
+
 /* FUSE's server has such locks, and the kernel knows of none. */
 static void locks_of_a_fuse_server_go_with_their_owner(void)
 {
@@ -391,6 +425,7 @@ static const struct ktap_test tests[] = {
 	{ "circles_are_found", circles_are_found },
 	{ "flush_and_release_take_locks_away",
 	  flush_and_release_take_locks_away },
+	{ "what_left_the_export_is_flushed", what_left_the_export_is_flushed },
 	{ "locks_of_a_fuse_server_go_with_their_owner",
 	  locks_of_a_fuse_server_go_with_their_owner },
 	{ "the_end_takes_locks_away", the_end_takes_locks_away },
