@@ -80,7 +80,7 @@ static int flock_it(struct locked *l, unsigned int who, u32 type)
 }
 
 /* Puts a blocking one on the other ring, and returns what it is known by. */
-static u64 setlkw(struct locked *l, unsigned int who, u32 type, u32 flags)
+static u64 send_setlkw(struct locked *l, unsigned int slot, unsigned int who, u32 type, u32 flags)
 {
 	struct {
 		struct fuse_in_header ih;
@@ -93,16 +93,35 @@ static u64 setlkw(struct locked *l, unsigned int who, u32 type, u32 flags)
 	struct fs_raw raw = { .in = &in, .in_len = sizeof(in), .out_room = 16,
 			      .queue = QUEUE };
 
-	fs_send(&l->f, 1, &raw);
+	fs_send(&l->f, slot, &raw);
+	return in.ih.unique;
+}
+
+static u64 setlkw(struct locked *l, unsigned int who, u32 type, u32 flags)
+{
+	u64 unique = send_setlkw(l, 1, who, type, flags);
+
 	nap();
 	EXPECT(!fs_poll(&l->f, 1, QUEUE));
-	return in.ih.unique;
+	return unique;
+}
+
+static int answer_in(struct locked *l, unsigned int slot)
+{
+	fs_wait(&l->f, slot, QUEUE);
+	return fs_answer(&l->f, slot);
 }
 
 static int answer(struct locked *l)
 {
-	fs_wait(&l->f, 1, QUEUE);
-	return fs_answer(&l->f, 1);
+	return answer_in(l, 1);
+}
+
+static int host_lock_byte(struct locked *l, unsigned int at)
+{
+	struct flock fl = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = at, .l_len = 1 };
+
+	return fcntl(l->host, F_SETLK, &fl) < 0 ? -errno : 0;
 }
 
 static int host_lock(struct locked *l, short type, short *found)
@@ -233,6 +252,68 @@ static void who_waits_can_be_interrupted(void)
 	fs_close(&l.f);
 }
 
+#define WAITS	30	/* in slots 1 and up */
+
+static unsigned int locks_used(struct locked *l)
+{
+	struct vhost_fs_info info;
+
+	fs_info(&l->f, &info);
+	return info.locks;
+}
+
+static int flock_other(struct locked *l, u64 node, u64 fh, u32 type)
+{
+	struct fuse_lk_in in = lock_arg(l, 0, type, 0, 0, FUSE_LK_FLOCK);
+
+	in.fh = fh;
+	return fs_call(&l->f, FUSE_SETLK, node, &in, sizeof(in), 0);
+}
+
+/* As many as the export may have; locks of another file are taken meanwhile. */
+static void many_wait_for_one_file(void)
+{
+	struct vhost_fs_export few = { .max_locks = WAITS };
+	u64 unique[WAITS + 1], two, fh;
+	struct fuse_lk_in one_more;
+	struct locked l;
+	unsigned int i;
+
+	begin_with(&l, &few);
+	for (i = FS_SLOTS; i <= WAITS; i++) {
+		l.f.slot[i].in = ring_mem_alloc(&l.f.mem, 4096, 4096);
+		l.f.slot[i].out = ring_mem_alloc(&l.f.mem, 4096, 4096);
+	}
+	fs_host_write(&l.f, "two", "", 0);
+	two = fs_node(&l.f, "two");
+	EXPECT_EQ(fs_open_node(&l.f, two, O_RDWR, &fh), 0);
+	EXPECT_EQ(flock_it(&l, 0, F_WRLCK), 0);
+	for (i = 1; i <= WAITS; i++)
+		unique[i] = send_setlkw(&l, i, 1, F_WRLCK, FUSE_LK_FLOCK);
+	while (locks_used(&l) < WAITS)
+		nap();
+	one_more = lock_arg(&l, 1, F_WRLCK, 0, 9, FUSE_LK_FLOCK);
+	EXPECT_EQ(fs_call(&l.f, FUSE_SETLKW, l.node, &one_more, sizeof(one_more), 0), -ENOLCK);
+	for (i = 0; i < WAITS; i++) {
+		EXPECT_EQ(flock_other(&l, two, fh, F_WRLCK), 0);
+		EXPECT_EQ(flock_other(&l, two, fh, F_UNLCK), 0);
+	}
+	EXPECT_EQ(locks_used(&l), WAITS);
+	/* Every second one; the others have the lock, which is one handle's. */
+	for (i = 2; i <= WAITS; i += 2) {
+		EXPECT_EQ(interrupt(&l, unique[i]), 0);
+		EXPECT_EQ(answer_in(&l, i), -EINTR);
+	}
+	EXPECT_EQ(fs_release(&l.f, l.node, l.fh[0]), 0);
+	for (i = 1; i <= WAITS; i += 2)
+		EXPECT_EQ(answer_in(&l, i), 0);
+	EXPECT_EQ(locks_used(&l), 0);
+	EXPECT(flock(l.host, LOCK_EX | LOCK_NB) < 0);
+	EXPECT_EQ(flock_it(&l, 1, F_UNLCK), 0);
+	EXPECT(!flock(l.host, LOCK_EX | LOCK_NB));
+	fs_close(&l.f);
+}
+
 static void circles_are_found(void)
 {
 	struct fuse_lk_in in;
@@ -359,6 +440,7 @@ static void a_session_that_ends_ends_waiting(void)
 
 #define OWNERS	4
 #define RANGES	(4 * OWNERS)
+#define CLAIMS	RANGES
 
 /* Of two owners, which lock every second byte; each has so many already. */
 static int lock_range(struct locked *l, unsigned int who, unsigned int n)
@@ -415,6 +497,41 @@ static void unlocking_makes_no_more_ranges_than_that(void)
 	fs_close(&l.f);
 }
 
+static int lock_byte(struct locked *l, unsigned int who, u64 fh, u32 type)
+{
+	struct fuse_lk_in in = lock_arg(l, who, type, who, who, 0);
+
+	in.fh = fh;
+	return fs_call(&l->f, FUSE_SETLK, l->node, &in, sizeof(in), 0);
+}
+
+/* By each handle by which it has locks an owner has a claim, and all are used up. */
+static void who_has_a_claim_needs_no_other(void)
+{
+	struct vhost_fs_export few = { .max_locks = OWNERS };
+	u64 fh[CLAIMS / OWNERS + 1];
+	struct vhost_fs_info info;
+	struct locked l;
+	unsigned int i;
+
+	begin_with(&l, &few);
+	for (i = 0; i < KTAP_COUNT(fh); i++)
+		EXPECT_EQ(fs_open_node(&l.f, l.node, O_RDWR, &fh[i]), 0);
+	for (i = 0; i < CLAIMS; i++)
+		EXPECT_EQ(lock_byte(&l, i % OWNERS, fh[i / OWNERS], F_WRLCK), 0);
+	EXPECT_EQ(lock_byte(&l, 0, fh[CLAIMS / OWNERS], F_WRLCK), -ENOLCK);
+	for (i = 0; i < CLAIMS; i++)
+		EXPECT_EQ(lock_byte(&l, i % OWNERS, fh[i / OWNERS], F_RDLCK), 0);
+	fs_info(&l.f, &info);
+	EXPECT_EQ(info.refused, 1);
+	/* The owners have their locks, and each release makes room. */
+	for (i = 0; i < OWNERS; i++)
+		EXPECT_EQ(host_lock_byte(&l, i), -EAGAIN);
+	EXPECT_EQ(fs_release(&l.f, l.node, fh[0]), 0);
+	EXPECT_EQ(lock_byte(&l, 0, fh[CLAIMS / OWNERS], F_WRLCK), 0);
+	fs_close(&l.f);
+}
+
 static const struct ktap_test tests[] = {
 	{ "owners_exclude_each_other", owners_exclude_each_other },
 	{ "the_host_and_a_guest_exclude_each_other",
@@ -422,6 +539,7 @@ static const struct ktap_test tests[] = {
 	{ "who_waits_gets_the_lock", who_waits_gets_the_lock },
 	{ "who_waits_for_flock_gets_it", who_waits_for_flock_gets_it },
 	{ "who_waits_can_be_interrupted", who_waits_can_be_interrupted },
+	{ "many_wait_for_one_file", many_wait_for_one_file },
 	{ "circles_are_found", circles_are_found },
 	{ "flush_and_release_take_locks_away",
 	  flush_and_release_take_locks_away },
@@ -432,6 +550,7 @@ static const struct ktap_test tests[] = {
 	{ "a_session_that_ends_ends_waiting", a_session_that_ends_ends_waiting },
 	{ "the_ranges_of_an_export_are_bounded", the_ranges_of_an_export_are_bounded },
 	{ "unlocking_makes_no_more_ranges_than_that", unlocking_makes_no_more_ranges_than_that },
+	{ "who_has_a_claim_needs_no_other", who_has_a_claim_needs_no_other },
 };
 
 int main(int argc, char **argv)

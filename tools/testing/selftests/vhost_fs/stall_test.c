@@ -33,6 +33,8 @@
 #define STALLED		(LAST - FIRST + 1)
 #define ROUNDS		10
 #define BLOCK		4096
+/* The kernel has eight mutexes for files: one of so many files shares that of the server's. */
+#define LOCKED		64
 #define DM		"vhost_fs_stall"
 
 static const struct vhost_fs_export with_submounts = {
@@ -387,6 +389,48 @@ static void a_server_that_has_stopped(void)
 	stall_end(&s);
 }
 
+static int set_lock(struct stall *s, u64 node, u64 fh, u32 type)
+{
+	struct fuse_lk_in in = { .fh = fh, .owner = 2, .lk = { .type = type } };
+
+	return fs_call(&s->f, FUSE_SETLK, node, &in, sizeof(in), 0);
+}
+
+/* Workers that try for locks of one file wait for each other, and those of other files do not. */
+static void a_server_that_grants_no_lock(void)
+{
+	struct fuse_lk_in in = { .owner = 1, .lk = { .type = F_WRLCK } };
+	u64 node[LOCKED], fh[LOCKED], slow;
+	struct hostfuse *server;
+	char name[16];
+	struct stall s;
+	unsigned int i;
+
+	stall_dirs(&s);
+	server = hostfuse_mount(s.slow);
+	stall_guests(&s);
+	slow = fs_node(&s.f, "slow/one");
+	EXPECT_EQ(fs_open_node(&s.f, slow, O_RDWR, (u64 *)&in.fh), 0);
+	for (i = 0; i < LOCKED; i++) {
+		snprintf(name, sizeof(name), "lock%u", i);
+		fs_host_write(&s.f, name, "", 0);
+		node[i] = fs_node(&s.f, name);
+		EXPECT_EQ(fs_open_node(&s.f, node[i], O_RDWR, &fh[i]), 0);
+	}
+	stop_server(server);
+	send_all(&s, FUSE_SETLK, slow, &in, sizeof(in), 0);
+	others_go_on(&s);
+	for (i = 0; i < LOCKED; i++) {
+		EXPECT_EQ(set_lock(&s, node[i], fh[i], F_WRLCK), 0);
+		EXPECT_EQ(set_lock(&s, node[i], fh[i], F_UNLCK), 0);
+	}
+	expect_stalled(&s);
+	EXPECT(!kill(server->pid, SIGCONT));
+	expect_answers(&s, 0);
+	EXPECT(server->holder);
+	stall_end(&s);
+}
+
 static int listen_at(const char *path)
 {
 	int fd = fanotify_init(FAN_CLASS_CONTENT | FAN_CLOEXEC, O_RDONLY);
@@ -444,6 +488,7 @@ int main(int argc, char **argv)
 		TEST(a_reaper_that_waits),
 		TEST(a_suspended_disk),
 		TEST(a_server_that_has_stopped),
+		TEST(a_server_that_grants_no_lock),
 		TEST(a_listener_that_sleeps),
 	};
 
