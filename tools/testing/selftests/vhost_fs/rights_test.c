@@ -615,6 +615,50 @@ static void an_opener_that_cannot_be_the_caller_moves_names(void)
 	fs_close(&f);
 }
 
+static void write_proc(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	EXPECT(fd >= 0);
+	EXPECT_EQ(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+}
+
+/* Root of a user namespace in which root is the only user. */
+static void enter_user_ns(void)
+{
+	EXPECT(!unshare(CLONE_NEWUSER | CLONE_NEWNS));
+	write_proc("/proc/self/uid_map", "0 0 1");
+	write_proc("/proc/self/setgroups", "deny");
+	write_proc("/proc/self/gid_map", "0 0 1");
+}
+
+/*
+ * Such an opener may link what linkat(2) would let it link with fs.protected_hardlinks=1.  It has
+ * the poller of another guest, because it can make none.
+ */
+static void an_opener_in_a_user_namespace_links_no_files_of_others(void)
+{
+	struct fs f, other;
+	u64 node;
+
+	begin(&other, NULL);
+	fs_host_write(&other, "roots", "x", 1);
+	fs_host_write(&other, "users", "x", 1);
+	EXPECT(!chown(fs_path(&other, "users"), 1000, 1000));
+	EXPECT_EQ(link_it(&other, fs_node(&other, "users"), ROOT, "linked"), 0);
+	enter_user_ns();
+	fs_use_dir(&f, other.dir);
+	f.beside = &other;
+	fs_open(&f, NULL);
+	EXPECT_EQ(link_it(&f, fs_node(&f, "roots"), ROOT, "own"), 0);
+	node = fs_node(&f, "users");
+	EXPECT_EQ(link_it(&f, node, ROOT, "another"), -EPERM);
+	EXPECT(!fs_host_there(&f, "another"));
+	fs_close(&f);
+	fs_close(&other);
+}
+
 static const struct ktap_test tests[] = {
 	{ "what_is_made_belongs_to_the_caller",
 	  what_is_made_belongs_to_the_caller },
@@ -636,6 +680,8 @@ static const struct ktap_test tests[] = {
 	{ "to_squash_needs_capabilities", to_squash_needs_capabilities },
 	{ "names_are_made_for_whom_the_mount_maps", names_are_made_for_whom_the_mount_maps },
 	{ "ids_in_acls_are_mapped_as_owners_are", ids_in_acls_are_mapped_as_owners_are },
+	{ "an_opener_in_a_user_namespace_links_no_files_of_others",
+	  an_opener_in_a_user_namespace_links_no_files_of_others },
 	{ "an_opener_that_cannot_be_the_caller_moves_names",
 	  an_opener_that_cannot_be_the_caller_moves_names },
 };
