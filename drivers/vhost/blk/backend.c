@@ -13,9 +13,13 @@
 #include <linux/file.h>
 #include <linux/magic.h>
 #include <linux/major.h>
+#include <linux/mount.h>
 #include <linux/stat.h>
 
 #include "blk.h"
+
+/* The flags of the owner's open file that the backend's own has, too. */
+#define OPEN_FLAGS	(O_ACCMODE | O_DIRECT | O_SYNC | O_LARGEFILE)
 
 #define BACKEND_FLAGS	(VHOST_BLK_BACKEND_READ_ONLY |		\
 			 VHOST_BLK_BACKEND_BYPASS_SCHEDULER |	\
@@ -169,28 +173,75 @@ static void vblk_find_direct(struct vblk_backend *be)
 		be->any_sector = false;
 }
 
+/*
+ * Open the owner's file once more, for the backend alone.
+ *
+ * The owner, and each process that it shares its open file with, can change the flags of that file
+ * while the poller copies in its round.  The round would then wait for a journal or for the disk.
+ * They also take errors of writeback away by fsync(), of which the guest's flush has to tell.
+ *
+ * The kernel asks for no permission again, because the owner has the rights of its descriptor.  The
+ * file system may refuse all the same, and a FUSE file system asks its server, which may take long.
+ */
+static struct file *vblk_open_own(struct file *owners)
+{
+	unsigned int flags = READ_ONCE(owners->f_flags);
+	struct file *file;
+
+	file = dentry_open(&owners->f_path, flags & OPEN_FLAGS, owners->f_cred);
+	if (IS_ERR(file))
+		return file;
+	/* Nobody has been told of errors that the owner has not seen yet. */
+	file->f_wb_err = READ_ONCE(owners->f_wb_err);
+	/*
+	 * The poller reads in its round only if no access time has to be updated.  Keep it so even
+	 * if the owner of the inode or of the mount changes that during a read.  Set this after the
+	 * open, because a FUSE server may not have the right to open a file with it.
+	 */
+	if (flags & O_NOATIME || IS_NOATIME(file_inode(file)) ||
+	    file->f_path.mnt->mnt_flags & MNT_NOATIME)
+		file->f_flags |= O_NOATIME;
+	return file;
+}
+
+/*
+ * Take the owner's open file, and set the one to be used.  The engines of disks do not use an open
+ * file, so for them it is the same: to open a disk can have effects (partitions, a changed medium).
+ */
+static int vblk_take_file(struct vblk_backend *be, const struct vhost_blk_backend *arg)
+{
+	struct file *file;
+	umode_t mode;
+
+	be->owners = fget(arg->fd);
+	if (!be->owners)
+		return -EBADF;
+	if (!(be->owners->f_mode & FMODE_READ))
+		return -EBADF;
+	mode = file_inode(be->owners)->i_mode;
+	if ((!S_ISBLK(mode) && !S_ISREG(mode)) || be->owners->f_flags & O_APPEND)
+		return -EINVAL;
+	if (S_ISREG(mode) || arg->engine == VHOST_BLK_ENGINE_FILE)
+		file = vblk_open_own(be->owners);
+	else
+		file = get_file(be->owners);
+	if (IS_ERR(file))
+		return PTR_ERR(file);
+	be->file = file;
+	if (!(file->f_mode & FMODE_WRITE))
+		be->read_only = true;
+	return 0;
+}
+
 static int vblk_open_file(struct vblk_dev *dev, struct vblk_backend *be,
 			  const struct vhost_blk_backend *arg)
 {
-	umode_t mode;
-	int r = 0;
+	int r = vblk_take_file(be, arg);
 
-	be->file = fget(arg->fd);
-	if (!be->file)
-		return -EBADF;
-	if (!(be->file->f_mode & FMODE_READ))
-		return -EBADF;
-	if (!(be->file->f_mode & FMODE_WRITE))
-		be->read_only = true;
-	mode = file_inode(be->file)->i_mode;
-	if (S_ISBLK(mode))
+	if (!r && S_ISBLK(file_inode(be->file)->i_mode))
 		r = vblk_open_bdev(be);
-	else if (!S_ISREG(mode))
-		r = -EINVAL;
 	if (r)
 		return r;
-	if (be->file->f_flags & O_APPEND)
-		return -EINVAL;
 	vblk_find_direct(be);
 	return vblk_choose_engine(dev, be, arg->engine);
 }
@@ -201,6 +252,9 @@ static void vblk_free_backend(struct kref *ref)
 
 	if (be->file)
 		fput(be->file);
+	/* The owner's locks, and its exclusive claim on a disk, end last. */
+	if (be->owners)
+		fput(be->owners);
 	kfree(be);
 }
 

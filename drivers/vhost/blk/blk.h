@@ -114,6 +114,10 @@ int vblk_bio_write_zeroes(struct vblk_req *req, const struct vblk_range *range);
 
 /*
  * struct vblk_backend - the disk or file that a device serves
+ * @owners: the owner's open file, which is kept for what belongs to it: locks, and the exclusive
+ *	claim on a disk
+ * @file: the open file that engines use.  The file engine's is the backend's own, so its flags do
+ *	not change
  * @bdev: the disk; NULL for a regular file
  * @nowait: a thread can submit to it without sleeping
  * @polled: it has poll queues, and they are to be used
@@ -125,6 +129,7 @@ int vblk_bio_write_zeroes(struct vblk_req *req, const struct vblk_range *range);
  */
 struct vblk_backend {
 	struct kref ref;
+	struct file *owners;
 	struct file *file;
 	struct block_device *bdev;
 	const struct vblk_engine *engine;

@@ -20,7 +20,6 @@
 #include <linux/cred.h>
 #include <linux/falloc.h>
 #include <linux/fs.h>
-#include <linux/mount.h>
 #include <linux/sizes.h>
 #include <linux/uio.h>
 
@@ -162,15 +161,17 @@ static void vblk_file_do_io(struct vblk_req *req)
 		vblk_file_resume(req);
 }
 
-/* Whether the file system writes an access time down, and may wait for a journal. */
+/*
+ * Whether the file system writes an access time down, and may wait for a journal.  The inode and
+ * the mount may leave access times out, too, but that can change while the poller reads: see
+ * vblk_open_own().
+ */
 static bool vblk_file_notes_atime(const struct file *file)
 {
 	const struct inode *inode = file_inode(file);
 
-	if (file->f_flags & O_NOATIME || IS_NOATIME(inode) ||
-	    file->f_path.mnt->mnt_flags & MNT_NOATIME)
-		return false;
-	return inode->i_op->update_time || inode->i_sb->s_op->dirty_inode;
+	return !(file->f_flags & O_NOATIME) &&
+	       (inode->i_op->update_time || inode->i_sb->s_op->dirty_inode);
 }
 
 /*
