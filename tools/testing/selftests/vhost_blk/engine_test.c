@@ -464,6 +464,62 @@ static void a_raw_file_gets_file(void)
 	serves(file, file, 0, VHOST_BLK_ENGINE_FILE);
 }
 
+static bool may_lock(const char *file)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	int fd = open(file, O_RDWR | O_CLOEXEC);
+	bool may;
+
+	EXPECT(fd >= 0);
+	may = !fcntl(fd, F_OFD_SETLK, &lock);
+	EXPECT(may || errno == EAGAIN);
+	close(fd);
+	return may;
+}
+
+/* Locks are the open file's, which the owner has closed. */
+static void the_owners_lock_lasts_as_long_as_the_backend(void)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	const char *file;
+	struct rig g;
+	int fd;
+
+	backend_need_modules();
+	file = file_create(16);
+	fd = open(file, O_RDWR | O_CLOEXEC);
+	EXPECT(fd >= 0);
+	EXPECT(!fcntl(fd, F_OFD_SETLK, &lock));
+	rig_open(&g, file, &(struct rig_opts){ .fd = fd });
+	close(fd);
+	rig_check_works(&g, 0, 0);
+	EXPECT(!may_lock(file));
+	EXPECT_EQ(vblk_stop(g.dev.fd, 0), 0);
+	EXPECT_EQ(vblk_set_backend(g.dev.fd, -1, 0, 0), 0);
+	EXPECT(may_lock(file));
+	rig_close(&g);
+}
+
+static void files_without_a_name_are_served(void)
+{
+	const char *file;
+	struct rig g;
+	int fd[2];
+
+	backend_need_modules();
+	file = file_create(16);
+	fd[0] = open(file, O_RDWR | O_CLOEXEC);
+	EXPECT(fd[0] >= 0 && !unlink(file));
+	fd[1] = memfd_create("disk", MFD_CLOEXEC);
+	EXPECT(fd[1] >= 0 && !ftruncate(fd[1], 16 << 20));
+	for (unsigned int i = 0; i < 2; i++) {
+		rig_open(&g, file, &(struct rig_opts){ .fd = fd[i] });
+		rig_check_works(&g, 0, 0);
+		rig_close(&g);
+		close(fd[i]);
+	}
+}
+
 static void nvme_gets_mq(void)
 {
 	const char *disk = nvme_disk();
@@ -520,6 +576,8 @@ int main(int argc, char **argv)
 		TEST(a_stack_that_loses_nowait_is_served_on),
 		TEST(a_partition_is_served_in_its_place),
 		TEST(a_raw_file_gets_file),
+		TEST(the_owners_lock_lasts_as_long_as_the_backend),
+		TEST(files_without_a_name_are_served),
 		TEST(so_many_discards_at_a_time),
 		TEST(nvme_gets_mq),
 		TEST(requests_beyond_the_limits_are_served),

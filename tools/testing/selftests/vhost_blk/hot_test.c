@@ -3,7 +3,9 @@
  * The poller carries a request out in its round, or its thread does after the round, or a worker.
  * Mostly that is a matter of files.
  */
+#include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <linux/fs.h>
@@ -103,6 +105,114 @@ static void the_poller_does_what_is_cached(void)
 	EXPECT(!run_command("sync; echo 3 >/proc/sys/vm/drop_caches"));
 	EXPECT(read_by(&g, 8) & BY_WORKER);
 	rig_close(&g);
+	ext4_umount();
+}
+
+static bool flipping;
+
+/* Each flag on its own, and both. */
+static void *flip_flags(void *arg)
+{
+	static const int flags[] = { 0, O_DIRECT, O_NOATIME, O_DIRECT | O_NOATIME };
+	int fd = *(int *)arg;
+	unsigned int i;
+
+	for (i = 0; __atomic_load_n(&flipping, __ATOMIC_RELAXED); i++)
+		EXPECT(!fcntl(fd, F_SETFL, flags[i % 4]));
+	return NULL;
+}
+
+/* Data that are cached, and a write that would be too long to copy if it were not direct. */
+static void requests_while_flags_change(struct rig *g, bool direct)
+{
+	unsigned int i;
+
+	for (i = 0; i < 200; i++) {
+		if (!direct)
+			EXPECT_EQ(read_by(g, 8), IN_ROUND);
+		else if (i % 10 == 0)
+			until_hot(g, VIRTIO_BLK_T_OUT, 0, 1 << 20);
+	}
+}
+
+/*
+ * The owner can change the flags of its open file at any time, and so during a request.  If they
+ * were the backend's, the poller would sleep in its round.
+ */
+static void the_owners_flags_change_nothing(void)
+{
+	static const int flags[] = { O_NOATIME, O_DIRECT };
+	const char *file = ext4_file("flags", 0);
+	pthread_t thread;
+	unsigned int i;
+	struct rig g;
+	int fd;
+
+	EXPECT(!write_text("/sys/module/vhost_poll/parameters/max_run_us", "0"));
+	EXPECT(!run_command("dd if=/dev/zero of=%s bs=1M count=8 conv=fsync 2>/dev/null", file));
+	for (i = 0; i < 2; i++) {
+		fd = open(file, O_RDWR | O_CLOEXEC | flags[i]);
+		EXPECT(fd >= 0);
+		rig_open(&g, file, &(struct rig_opts){ .mode = VHOST_POLL_MODE_BUSY, .fd = fd });
+		until_hot(&g, VIRTIO_BLK_T_OUT, 8, 4096);
+		__atomic_store_n(&flipping, true, __ATOMIC_RELAXED);
+		EXPECT(!pthread_create(&thread, NULL, flip_flags, &fd));
+		requests_while_flags_change(&g, flags[i] & O_DIRECT);
+		__atomic_store_n(&flipping, false, __ATOMIC_RELAXED);
+		EXPECT(!pthread_join(thread, NULL));
+		rig_close(&g);
+		close(fd);
+	}
+	ext4_umount();
+}
+
+/* The sectors of a disk on which the file system has the first block of a file. */
+static void bad_first_block(const char *disk, int fd, char sign)
+{
+	int block = 0, bytes;
+	char range[64];
+
+	EXPECT(!ioctl(fd, FIGETBSZ, &bytes));
+	EXPECT(!ioctl(fd, FIBMAP, &block));
+	EXPECT(block);
+	snprintf(range, sizeof(range), "%c%u-%u", sign, block * (bytes / 512),
+		 (block + 1) * (bytes / 512) - 1);
+	EXPECT_EQ(nullb_set(disk, "badblocks", range), 0);
+}
+
+/* Each open file hears once of an error, and neither has the other miss it. */
+static void a_write_fails_after_its_answer(struct rig *g, int fd, bool owner_first)
+{
+	rig_pattern(g->data, 4096, 1);
+	EXPECT_EQ(rig_io(g, 0, VIRTIO_BLK_T_OUT, 0, g->data, 4096), VIRTIO_BLK_S_OK);
+	if (owner_first)
+		EXPECT(fsync(fd) == -1 && errno == EIO);
+	EXPECT_EQ(rig_io(g, 0, VIRTIO_BLK_T_FLUSH, 0, NULL, 0), VIRTIO_BLK_S_IOERR);
+	EXPECT_EQ(rig_io(g, 0, VIRTIO_BLK_T_FLUSH, 0, NULL, 0), VIRTIO_BLK_S_OK);
+	if (!owner_first)
+		EXPECT(fsync(fd) == -1 && errno == EIO);
+}
+
+static void the_owner_takes_no_error_from_the_guest(void)
+{
+	const char *file = ext4_file("wberr", 0);
+	unsigned int i;
+	struct rig g;
+	int fd;
+
+	EXPECT(!run_command("dd if=/dev/zero of=%s bs=1M count=8 conv=fsync 2>/dev/null", file));
+	fd = open(file, O_RDWR | O_CLOEXEC);
+	EXPECT(fd >= 0);
+	rig_open(&g, file, &(struct rig_opts){ .fd = fd });
+	for (i = 0; i < 4; i++) {
+		bad_first_block("wberr", fd, '+');
+		a_write_fails_after_its_answer(&g, fd, !(i % 2));
+		bad_first_block("wberr", fd, '-');
+	}
+	rig_check_works(&g, 0, 0);
+	EXPECT_EQ(rig_io(&g, 0, VIRTIO_BLK_T_FLUSH, 0, NULL, 0), VIRTIO_BLK_S_OK);
+	rig_close(&g);
+	close(fd);
 	ext4_umount();
 }
 
@@ -472,6 +582,8 @@ int main(int argc, char **argv)
 	static const struct ktap_test tests[] = {
 		TEST(a_raw_file_on_a_file_system_gets_file),
 		TEST(the_poller_does_what_is_cached),
+		TEST(the_owners_flags_change_nothing),
+		TEST(the_owner_takes_no_error_from_the_guest),
 		TEST(what_waits_for_the_disk_is_a_workers),
 		TEST(direct_io_of_a_file_needs_no_thread),
 		TEST(a_frozen_file_system_holds_up_its_writes_alone),

@@ -94,15 +94,16 @@ int rig_try(struct rig *g, const char *path, const struct rig_opts *opts)
 	backend_need_modules();
 	memset(g, 0, sizeof(*g));
 	g->queues = queues;
-	fd = open(path, (o->read_only_fd ? O_RDONLY : O_RDWR) | O_CLOEXEC |
-			o->open_flags);
+	fd = o->fd ? o->fd : open(path, (o->read_only_fd ? O_RDONLY : O_RDWR) | O_CLOEXEC |
+					o->open_flags);
 	EXPECT(fd >= 0);
 	EXPECT(!open_memory(g, o));
 	g->mem.split = o->split;
 	g->mem.hole = o->hole;
 	ret = vdev_open_kernel(&g->dev, &g->mem, fd, o->flags, o->engine,
 			       VDEV_FEATURES & ~o->without);
-	close(fd);
+	if (!o->fd)
+		close(fd);
 	if (ret) {
 		ring_mem_free(&g->mem);
 		return ret;

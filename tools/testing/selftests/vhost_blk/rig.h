@@ -35,6 +35,8 @@ struct rig_opts {
 	bool read_only_fd;
 	/* for open() of the backend, besides */
 	int open_flags;
+	/* the backend, open, and not closed here; 0: open the path */
+	int fd;
 	/* of guest memory in two regions, see struct ring_mem */
 	size_t split;
 	u64 hole;
