@@ -13,6 +13,7 @@
 #include <linux/file.h>
 #include <linux/magic.h>
 #include <linux/major.h>
+#include <linux/module.h>
 #include <linux/mount.h>
 #include <linux/stat.h>
 
@@ -32,19 +33,41 @@
 /* A file can punch a hole of any size, so this keeps a request to some seconds. */
 #define FILE_RANGE_SECTORS	(1024 * 1024 * 1024 / SECTOR_SIZE)
 
+static bool vblk_is_scsi(const struct gendisk *disk)
+{
+	switch (disk->major) {
+	case SCSI_DISK0_MAJOR:
+	case SCSI_DISK1_MAJOR ... SCSI_DISK7_MAJOR:
+	case SCSI_DISK8_MAJOR ... SCSI_DISK15_MAJOR:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static bool vblk_is_null_blk(const struct gendisk *disk)
+{
+	struct module *owner = disk->fops->owner;
+
+	return owner && !strcmp(module_name(owner), "null_blk");
+}
+
 /*
  * Whether the driver of a disk may sleep for I/O when a request is submitted.
  *
  * If a driver has BLK_MQ_F_BLOCKING, it may sleep in queue_rq, and the task that submits calls it
- * even with REQ_NOWAIT.  The block layer does so for io_uring, too.  Most drivers sleep there for
- * memory or for a mutex.  nbd sleeps for a socket, and among the disks called nvme those of
- * nvme-tcp do.
+ * even with REQ_NOWAIT.  The block layer does so for io_uring, too.  nbd and nvme-tcp sleep there
+ * for a socket, and mmc, mtdblock and ubiblock for the flash.  SCSI sleeps for the clock of a
+ * controller (ufs), and null_blk for memory, which does not take long.
+ *
+ * This cannot tell for a stacked disk (dm, md, the head of an nvme multipath), because the kernel
+ * shows the disks below it to no module.
  */
 static bool vblk_sleeps_for_io(struct block_device *bdev)
 {
-	return bdev->bd_disk->major == NBD_MAJOR ||
-	       (!strncmp(bdev->bd_disk->disk_name, "nvme", 4) &&
-		vblk_mq_blocks(bdev));
+	const struct gendisk *disk = bdev->bd_disk;
+
+	return vblk_mq_blocks(bdev) && !vblk_is_scsi(disk) && !vblk_is_null_blk(disk);
 }
 
 /*

@@ -85,19 +85,22 @@ static struct blk_mq_queue_map *vblk_queue_map(struct request_queue *q,
  * vblk_mq_blocks - whether the driver of a disk says that it may sleep in queue_rq
  * @bdev: the disk
  *
- * Return: true also while the queue is frozen, and when its device is gone.
+ * The queue may be frozen, so this needs no reference.  The driver keeps its tag set until
+ * del_gendisk() has marked the disk as dead, with open_mutex held.
+ *
+ * Return: true also when the disk is gone.
  */
 bool vblk_mq_blocks(struct block_device *bdev)
 {
 	struct request_queue *q = bdev_get_queue(bdev);
+	struct gendisk *disk = bdev->bd_disk;
 	bool blocks;
 
 	if (!queue_is_mq(q))
 		return false;
-	if (!vblk_queue_get(q))
-		return true;
-	blocks = q->tag_set->flags & BLK_MQ_F_BLOCKING;
-	vblk_queue_put(q);
+	mutex_lock(&disk->open_mutex);
+	blocks = test_bit(GD_DEAD, &disk->state) || q->tag_set->flags & BLK_MQ_F_BLOCKING;
+	mutex_unlock(&disk->open_mutex);
 	return blocks;
 }
 
