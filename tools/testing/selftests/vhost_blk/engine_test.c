@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "module.h"
 #include "rig.h"
 
 /* All of it through the device, then looked at from below. */
@@ -520,6 +521,29 @@ static void files_without_a_name_are_served(void)
 	}
 }
 
+/* mtdblock says that it may sleep, and does so while its thread reads or writes. */
+static void workers_have_a_disk_whose_driver_sleeps(void)
+{
+	struct vhost_blk_stats st;
+	struct vhost_blk_info info;
+	struct rig g;
+
+	backend_need_modules();
+	if (module_loaded("mtdblock") || module_loaded("mtdram"))
+		ktap_skip("mtdblock is in use");
+	if (run_command("modprobe -q mtdram total_size=16384 && modprobe -q mtdblock"))
+		ktap_skip("no mtdblock in this kernel");
+	EXPECT(!access("/dev/mtdblock0", F_OK));
+	EXPECT(!write_text("/sys/block/mtdblock0/queue/scheduler", "none"));
+	rig_open(&g, "/dev/mtdblock0", NULL);
+	rig_info(&g, &info);
+	EXPECT_EQ(info.engine, VHOST_BLK_ENGINE_BIO);
+	rig_check_works(&g, 0, 0);
+	rig_stats(&g, 0, &st);
+	EXPECT_EQ(st.punted, st.reads + st.writes);
+	rig_close(&g);
+}
+
 static void nvme_gets_mq(void)
 {
 	const char *disk = nvme_disk();
@@ -556,6 +580,12 @@ static void so_many_discards_at_a_time(void)
 	rig_close(&g);
 }
 
+static void cleanup(void)
+{
+	backend_cleanup();
+	run_command("rmmod mtdblock mtdram 2>/dev/null");
+}
+
 #define TEST(f) { .name = #f, .run = f }
 
 int main(int argc, char **argv)
@@ -578,11 +608,11 @@ int main(int argc, char **argv)
 		TEST(a_raw_file_gets_file),
 		TEST(the_owners_lock_lasts_as_long_as_the_backend),
 		TEST(files_without_a_name_are_served),
+		TEST(workers_have_a_disk_whose_driver_sleeps),
 		TEST(so_many_discards_at_a_time),
 		TEST(nvme_gets_mq),
 		TEST(requests_beyond_the_limits_are_served),
 	};
 
-	return ktap_main(argc, argv, tests, KTAP_COUNT(tests),
-			 backend_cleanup);
+	return ktap_main(argc, argv, tests, KTAP_COUNT(tests), cleanup);
 }
