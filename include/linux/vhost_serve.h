@@ -210,7 +210,8 @@ enum vserve_malformed {
  * @take: sets what it needs of the slot; sets req->bytes, for the weight of the
  *	round.  An error without @may_sleep: the chain is put back, a worker takes
  *	it again; with @may_sleep: the chain is given back to the guest with length
- *	0, as malformed.  It undoes what it did before it fails
+ *	0, as malformed.  But -EBUSY: the chain is put back until @full is false; take()
+ *	has set it.  It undoes what it did before it fails
  * @submit: see above.  A request that comes from vring->pending has the state
  *	VSERVE_PENDING: the size of the backend may have changed since it was taken
  * @flush: optional
@@ -377,7 +378,8 @@ struct vserve_calls {
  * @broken: the ring makes no sense; nothing is taken until it is restarted
  * @with_worker: the worker serves this vring now
  * @full: set by the device: nothing is taken while it is.  Something has to be in
- *	flight then whose finish() clears it
+ *	flight then whose finish() clears it, or the device clears it, with the mutex held,
+ *	and wakes the poller afterwards
  * @reqs: the slots, @nr_reqs of them; see vserve_slot()
  * @nr_in_workers: of @nr_inflight, those that workers have
  * @nr_polled: of @nr_inflight, those that reap() asks for; they are on @polled, and not

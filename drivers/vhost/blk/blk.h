@@ -30,8 +30,9 @@
 #define VBLK_MAX_BYTES		(VBLK_MAX_SEGS * VBLK_MAX_SEG_BYTES)
 /*
  * How many bytes a request may have if its driver has not accepted SIZE_MAX and SEG_MAX: firmware
- * reads a whole initrd at once.  While a request of more than VBLK_MAX_BYTES is in flight, its
- * vring takes nothing else.
+ * reads a whole initrd at once.  A request of more than VBLK_MAX_BYTES, or one that alone would
+ * exceed VBLK_MAX_HELD, is large.  While it is in flight, its vring takes nothing else, and the
+ * device takes no other large request: see vblk_begin_large().
  */
 #define VBLK_LARGE_BYTES	(128 * 1024 * 1024)
 #define VBLK_MAX_MERGE		32
@@ -42,11 +43,15 @@
  */
 #define VBLK_MAX_RANGING	64
 /*
- * How often the requests of a vring may hold pages.  At this number the vring takes nothing more.
+ * How often the requests of a vring may hold pages.  The vring takes no request that would exceed
+ * this number, unless it is a large one.
  *
- * A guest can offer one page again and again.  All VHOST_SERVE_MAX_VRINGS vrings of a device
- * together then take less than a thousandth of the references that a page can have.  A pin takes
- * 1,024 references, so it counts as VBLK_PIN_HOLDS, and some twenty devices could take all of them.
+ * A guest can offer one page again and again.  A page can have 2^31 references.  All
+ * VHOST_SERVE_MAX_VRINGS vrings of a device together take no more than 64 * 16,384, and a large
+ * request some 35,000 (128 MiB, and two pages more for each of 1,022 descriptors): a
+ * two-thousandth.  A pin takes 1,024 references, so it counts as VBLK_PIN_HOLDS.  So a device has
+ * 64 * 512 pins and those of a large request, which take a thirtieth, and it takes some thirty
+ * devices of one owner to reach the end.
  */
 #define VBLK_MAX_HELD		16384
 #define VBLK_PIN_HOLDS		32
@@ -288,7 +293,9 @@ struct vblk_counters {
  * @backend: the device's, or NULL; set at the start, before the first round
  * @limits: the limits of requests, set with @backend, and renewed in part for each request
  * @leader: the leader of the command that this round is putting together
- * @large: the one request of more than VBLK_MAX_BYTES that is in flight, or NULL
+ * @large: the large request that is in flight, or NULL
+ * @awaits_large: the next request is large, and another vring of the device has one in flight
+ * @refused: how much the next request would add to @held, if that is too much for now, or 0
  * @nr_ranging: how many discards and write-zeroes were taken
  * @held: see VBLK_MAX_HELD
  * @bounced: bytes of bounce buffers
@@ -304,6 +311,8 @@ struct vblk_vring {
 	struct vblk_limits limits;
 	struct vblk_req *leader;
 	struct vblk_req *large;
+	bool awaits_large;
+	unsigned int refused;
 	unsigned int nr_ranging;
 	unsigned int held;
 	unsigned int bounced;
@@ -324,6 +333,9 @@ struct vblk_vring {
  *	vblk_set_pins() changes it
  * @replaced: pin tables that requests may still use; under @replaced_lock
  * @replaced_work: frees these tables as the requests end; runs only while there are any
+ * @large: the vring that has a large request in flight, or NULL
+ * @large_awaited: other vrings wait for the end of that request
+ * @large_work: lets these vrings go on
  * @engine_id: the engine of @backend, for tasks that read counters without the mutex
  * @writeback: the write cache is on (VHOST_BLK_SET_CACHE)
  */
@@ -334,6 +346,9 @@ struct vblk_dev {
 	struct mutex replaced_lock;	/* replaced; outside of vq.mutex */
 	struct list_head replaced;
 	struct delayed_work replaced_work;
+	struct vblk_vring *large;
+	bool large_awaited;
+	struct work_struct large_work;
 	u32 engine_id;
 	bool writeback;
 };
@@ -422,6 +437,8 @@ static inline bool vblk_is_rw(const struct vblk_req *req)
 
 /* memory.c */
 void vblk_drop_room(struct vblk_req *req);
+void vblk_uncount_held(struct vblk_req *req);
+void vblk_go_on_with_large(struct work_struct *work);
 int vblk_map_data(struct vblk_req *req, struct vblk_span span, bool may_sleep);
 bool vblk_unmap_data(struct vserve_req *req, bool may_sleep);
 

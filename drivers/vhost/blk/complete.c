@@ -57,11 +57,14 @@ void vblk_req_fail(struct vblk_req *req, int error)
  * vblk_update_full - decide whether the vring may take more requests
  * @vring: the vring; its mutex is held
  *
- * While it may not, requests in flight come back, and vblk_finish() calls this again.
+ * While it may not, requests in flight come back, and vblk_finish() calls this again.  If another
+ * vring has a large request, vblk_go_on_with_large() does.
  */
 void vblk_update_full(struct vblk_vring *vring)
 {
-	vring->base.full = vring->large || vring->held >= VBLK_MAX_HELD ||
+	vring->base.full = vring->large || vring->awaits_large ||
+			   vring->held >= VBLK_MAX_HELD ||
+			   (vring->held && vring->held + vring->refused > VBLK_MAX_HELD) ||
 			   vring->nr_ranging >= VBLK_MAX_RANGING ||
 			   vring->bounced > VBLK_BOUNCE_BYTES;
 }
@@ -165,9 +168,7 @@ static void vblk_retire(struct vblk_req *req)
 	if (req->ranges != &req->range)
 		kfree(req->ranges);
 	req->ranges = NULL;
-	if (vring->large == req)
-		vring->large = NULL;
-	vring->held -= req->held;
+	vblk_uncount_held(req);
 	vring->bounced -= req->bounced;
 	vring->nr_ranging -= req->ranging;
 	if (unlikely(vring->kept > VBLK_MAX_KEPT) &&

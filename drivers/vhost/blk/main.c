@@ -187,6 +187,7 @@ static void vblk_forget(struct vserve_dev *vdev)
 {
 	struct vblk_dev *dev = to_vblk_dev(vdev);
 
+	cancel_work_sync(&dev->large_work);
 	vblk_set_pins(dev, NULL);
 	vblk_pins_settle(dev);
 	vblk_use_backend(dev, NULL);
@@ -216,6 +217,8 @@ static int vblk_start(struct vserve_vring *vvring)
 		vblk_backend_limits(vring->backend, vvring->vq.acked_features,
 				    &vring->limits);
 	vring->pin = false;
+	vring->awaits_large = false;
+	vring->refused = 0;
 	return 0;
 }
 
@@ -234,6 +237,7 @@ static int vblk_open(struct vserve_dev *vdev)
 	struct vblk_dev *dev = to_vblk_dev(vdev);
 
 	vblk_pins_init(dev);
+	INIT_WORK(&dev->large_work, vblk_go_on_with_large);
 	dev->writeback = true;
 	return 0;
 }

@@ -62,11 +62,8 @@ static int vblk_make_room(struct vblk_req *req, unsigned int nr, bool may_sleep)
 		req->bvec = req->inline_bvec;
 		return 0;
 	}
-	if (req->base.bytes > VBLK_MAX_BYTES) {
-		if (!may_sleep)
-			return -EAGAIN;
-		vblk_vring_of(req)->large = req;
-	}
+	if (req->base.bytes > VBLK_MAX_BYTES && !may_sleep)
+		return -EAGAIN;
 	if (nr > req->max_bvec) {
 		bvec = vblk_alloc_bvec(vblk_dev_of(vblk_vring_of(req)), nr, may_sleep);
 		if (!bvec)
@@ -399,7 +396,130 @@ static unsigned int vblk_count_pages(struct vblk_span span)
 	return nr;
 }
 
-static int vblk_hold_span(struct vblk_req *req, struct vblk_span span,
+/*
+ * Begin a large request, if the device has none.
+ *
+ * The vrings of a device have different mutexes, so dev->large is exchanged atomically.  A vring
+ * that finds a large request there says in dev->large_awaited that it waits, and looks again.  The
+ * end of the large request clears dev->large, and then looks whether a vring waits.  So it sees the
+ * vring that waits, or that vring sees that it need not.
+ */
+static int vblk_begin_large(struct vblk_req *req)
+{
+	struct vblk_vring *vring = vblk_vring_of(req);
+	struct vblk_dev *dev = vblk_dev_of(vring);
+
+	if (cmpxchg(&dev->large, NULL, vring)) {
+		vring->awaits_large = true;
+		/* Pairs with the barrier in vblk_end_large(). */
+		smp_store_mb(dev->large_awaited, true);
+		if (cmpxchg(&dev->large, NULL, vring))
+			return -EBUSY;
+		vring->awaits_large = false;
+	}
+	vring->large = req;
+	return 0;
+}
+
+static void vblk_end_large(struct vblk_vring *vring)
+{
+	struct vblk_dev *dev = vblk_dev_of(vring);
+
+	vring->large = NULL;
+	/* Orders the request's end before this, and this before the look whether a vring waits. */
+	smp_store_mb(dev->large, NULL);
+	if (READ_ONCE(dev->large_awaited))
+		queue_work(system_unbound_wq, &dev->large_work);
+}
+
+/**
+ * vblk_go_on_with_large - have vrings go on that wait for the end of a large request
+ * @work: of the device; vblk_forget() waits for it
+ *
+ * If another vring was faster, they wait again.
+ */
+void vblk_go_on_with_large(struct work_struct *work)
+{
+	struct vblk_dev *dev = container_of(work, struct vblk_dev, large_work);
+	unsigned int i, nr;
+
+	/* A vring that begins to wait after this finds dev->large NULL, or has this run again. */
+	smp_store_mb(dev->large_awaited, false);
+	/* Pairs with the release in vserve_add_vring(). */
+	nr = smp_load_acquire(&dev->base.vdev.nvqs);
+	for (i = 0; i < nr; i++) {
+		struct vblk_vring *vring = to_vblk_vring(dev->base.vrings[i]);
+		bool awaits;
+
+		mutex_lock(&vring->base.vq.mutex);
+		awaits = vring->awaits_large;
+		vring->awaits_large = false;
+		vblk_update_full(vring);
+		mutex_unlock(&vring->base.vq.mutex);
+		if (awaits)
+			vhost_poll_wake(&vring->base.src);
+	}
+}
+
+static u32 vblk_count_held(enum vblk_hold hold, unsigned int nr)
+{
+	switch (hold) {
+	case VBLK_HOLD_GET:
+		return nr;
+	case VBLK_HOLD_PIN:
+		return nr * VBLK_PIN_HOLDS;
+	default:
+		return 0;
+	}
+}
+
+/*
+ * Begin to hold the pages of a request in a way, and count them before the first one is held.
+ * Returns -EBUSY if the request has to wait until others have ended.
+ */
+static int vblk_begin_hold(struct vblk_req *req, enum vblk_hold hold, unsigned int nr)
+{
+	struct vblk_vring *vring = vblk_vring_of(req);
+	u32 held = vblk_count_held(hold, nr);
+	int r = 0;
+
+	if (vring->held && vring->held + held > VBLK_MAX_HELD) {
+		vring->refused = held;
+		return -EBUSY;
+	}
+	if (held > VBLK_MAX_HELD || req->base.bytes > VBLK_MAX_BYTES)
+		r = vblk_begin_large(req);
+	if (r)
+		return r;
+	req->base.hold = hold;
+	req->held = held;
+	vring->held += held;
+	return 0;
+}
+
+/**
+ * vblk_uncount_held - count the pages of a request no more
+ * @req: the request, which has no pages any more
+ */
+void vblk_uncount_held(struct vblk_req *req)
+{
+	struct vblk_vring *vring = vblk_vring_of(req);
+
+	vring->held -= req->held;
+	req->held = 0;
+	if (vring->large == req)
+		vblk_end_large(vring);
+}
+
+/* Release the pages of a request that is not ready yet. */
+static void vblk_undo_hold(struct vblk_req *req)
+{
+	vblk_unhold_guest(req);
+	req->nr_bvec = 0;
+	vblk_uncount_held(req);
+}
+
+static int vblk_hold_span(struct vblk_req *req, struct vblk_span span, unsigned int nr,
 			  bool may_sleep)
 {
 	struct vblk_vring *vring = vblk_vring_of(req);
@@ -409,21 +529,24 @@ static int vblk_hold_span(struct vblk_req *req, struct vblk_span span,
 
 	if (pins) {
 		req->pins = pins;
-		req->base.hold = VBLK_HOLD_TABLE;
+		r = vblk_begin_hold(req, VBLK_HOLD_TABLE, nr);
+		if (r)
+			return r;
 		r = vblk_map_span(req, pins, span, may_sleep);
 		if (r != -ENOENT)
 			return r;
-		req->nr_bvec = 0;
+		vblk_undo_hold(req);
 	}
-	req->base.hold = vring->pin ? VBLK_HOLD_PIN : VBLK_HOLD_GET;
+	r = vblk_begin_hold(req, vring->pin ? VBLK_HOLD_PIN : VBLK_HOLD_GET, nr);
+	if (r)
+		return r;
 	r = vblk_map_span(req, NULL, span, may_sleep);
 	if (r != -EXDEV)
 		return r;
 	vring->pin = true;
-	vblk_unhold_guest(req);
-	req->nr_bvec = 0;
-	req->base.hold = VBLK_HOLD_PIN;
-	return vblk_map_span(req, NULL, span, may_sleep);
+	vblk_undo_hold(req);
+	r = vblk_begin_hold(req, VBLK_HOLD_PIN, nr);
+	return r ?: vblk_map_span(req, NULL, span, may_sleep);
 }
 
 /**
@@ -432,31 +555,25 @@ static int vblk_hold_span(struct vblk_req *req, struct vblk_span span,
  * @span: the place of the data
  * @may_sleep: page faults are allowed
  *
- * Return: 0, -EAGAIN if only a worker can do it, or another error, which is final.
+ * Return: 0, -EAGAIN if only a worker can do it, -EBUSY if the request has to wait until others
+ * have ended, or another error, which is final.
  */
 int vblk_map_data(struct vblk_req *req, struct vblk_span span, bool may_sleep)
 {
-	struct vblk_vring *vring = vblk_vring_of(req);
 	unsigned int nr = vblk_count_pages(span);
 	int r;
 
 	r = vblk_make_room(req, nr, may_sleep);
 	if (r)
 		return r;
-	r = vblk_hold_span(req, span, may_sleep);
+	r = vblk_hold_span(req, span, nr, may_sleep);
 	if (!r && !vblk_aligned(req))
 		r = may_sleep ? vblk_bounce(req) : -EAGAIN;
 	if (r) {
-		vblk_unhold_guest(req);
-		req->nr_bvec = 0;
+		vblk_undo_hold(req);
 		return r;
 	}
 	vblk_set_segs(req);
-	if (req->base.hold == VBLK_HOLD_GET)
-		req->held = nr;
-	else if (req->base.hold == VBLK_HOLD_PIN)
-		req->held = nr * VBLK_PIN_HOLDS;
-	vring->held += req->held;
 	return 0;
 }
 

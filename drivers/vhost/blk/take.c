@@ -226,8 +226,8 @@ static void vblk_undo(struct vblk_req *req)
  * @vchain: the chain
  * @may_sleep: page faults are allowed
  *
- * Return: 0, -EAGAIN if the worker has to take the chain, or -EINVAL if it has no place for a
- * status.
+ * Return: 0, -EAGAIN if the worker has to take the chain, -EBUSY if the chain has to wait until
+ * others have ended, or -EINVAL if it has no place for a status.
  */
 int vblk_take(struct vserve_req *vreq, const struct vserve_chain *vchain,
 	      bool may_sleep)
@@ -245,14 +245,16 @@ int vblk_take(struct vserve_req *vreq, const struct vserve_chain *vchain,
 	r = vblk_prepare(req, &chain, may_sleep);
 	if (r) {
 		vblk_undo(req);
-		if (!may_sleep)
-			return -EAGAIN;
+		vblk_update_full(vring);
+		if (r == -EBUSY || !may_sleep)
+			return r == -EBUSY ? -EBUSY : -EAGAIN;
 		vserve_req_finish(vreq, VIRTIO_BLK_S_IOERR);
 	} else if (vblk_is_ranges(req) && vreq->state == VSERVE_FREE) {
 		req->ranging = true;
 		vring->nr_ranging++;
 	}
 	vreq->timed = vblk_is_rw(req);
+	vring->refused = 0;
 	vblk_update_full(vring);
 	return 0;
 }

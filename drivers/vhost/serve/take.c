@@ -69,12 +69,27 @@ static void vserve_init_req(struct vserve_req *req)
 	req->answered = false;
 }
 
+/*
+ * The device has not taken a chain.  It may not take it now (-EBUSY), or a worker has to.  In the
+ * worker the chain has no place for an answer.  Returns the reason why there is no request.
+ */
+static int vserve_not_taken(struct vserve_vring *vring, u16 head, int r, bool may_sleep)
+{
+	if (r == -EBUSY || !may_sleep) {
+		vhost_discard_vq_desc(&vring->vq, 1);
+		return r == -EBUSY ? -EBUSY : -EAGAIN;
+	}
+	vserve_malformed(vring, VSERVE_NO_STATUS);
+	return vserve_give_back(vring, head);
+}
+
 /**
  * vserve_take - take the next request from the ring
  * @vring: the vring; its mutex is held, and notifications are off
  * @may_sleep: page faults are allowed
  * @err: set to 0, or to the reason why there is no request: -ENOENT: the guest has published no
- *	more, -EAGAIN: the worker has to take it, -EPIPE: the ring is broken
+ *	more, -EAGAIN: the worker has to take it, -EBUSY: the device is full and takes it later,
+ *	-EPIPE: the ring is broken
  *
  * Return: a request to submit, or NULL.  After NULL with *err 0 the chain was dealt with, and there
  * may be more.
@@ -85,7 +100,7 @@ struct vserve_req *vserve_take(struct vserve_vring *vring, bool may_sleep,
 	struct vhost_virtqueue *vq = &vring->vq;
 	struct vserve_chain chain;
 	struct vserve_req *req;
-	int head;
+	int head, r;
 
 	lockdep_assert_held(&vq->mutex);
 	*err = 0;
@@ -107,14 +122,9 @@ struct vserve_req *vserve_take(struct vserve_vring *vring, bool may_sleep,
 		return NULL;
 	}
 	vserve_init_req(req);
-	if (vring->ops->take(req, &chain, may_sleep)) {
-		if (may_sleep) {
-			vserve_malformed(vring, VSERVE_NO_STATUS);
-			*err = vserve_give_back(vring, head);
-		} else {
-			vhost_discard_vq_desc(vq, 1);
-			*err = -EAGAIN;
-		}
+	r = vring->ops->take(req, &chain, may_sleep);
+	if (r) {
+		*err = vserve_not_taken(vring, head, r, may_sleep);
 		return NULL;
 	}
 	/* take() has finished the request at once. */
