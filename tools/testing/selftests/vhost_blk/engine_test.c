@@ -544,6 +544,91 @@ static void workers_have_a_disk_whose_driver_sleeps(void)
 	rig_close(&g);
 }
 
+static unsigned int inflight(struct rig *g)
+{
+	struct vhost_blk_stats st;
+	unsigned int i, n = 0;
+
+	for (i = 0; i < g->queues; i++) {
+		rig_stats(g, i, &st);
+		n += st.inflight;
+	}
+	return n;
+}
+
+/* Offer a read of 128 KiB in each of N descriptors, all in the same page and the next ones. */
+static struct rig_req *offer_wide(struct rig *g, unsigned int queue, unsigned int n)
+{
+	struct rig_req *req = rig_req_new(g, VIRTIO_BLK_T_IN, 0);
+	struct ring_seg seg[256];
+	unsigned int i;
+
+	EXPECT(n <= 254);
+	seg[0] = ring_seg(&g->mem, req->hdr, sizeof(*req->hdr), false);
+	for (i = 1; i <= n; i++)
+		seg[i] = ring_seg(&g->mem, g->data, 128 << 10, true);
+	seg[i] = ring_seg(&g->mem, req->status, 1, true);
+	rig_queue_segs(g, queue, req, seg, n + 2, true);
+	rig_kick(g, queue);
+	return req;
+}
+
+/* Offer them, and see how many are in flight together at most, until all are done. */
+static unsigned int most_at_a_time(struct rig *g, unsigned int each, unsigned int n)
+{
+	struct rig_req *req[RIG_MAX_QUEUES * 4];
+	unsigned int i, nr = 0, most = 0, waited = 0;
+
+	for (i = 0; i < g->queues * each; i++)
+		req[nr++] = offer_wide(g, i % g->queues, n);
+	for (i = 0; i < g->queues; i++) {
+		while (ring_inflight(&g->ring[i])) {
+			unsigned int now = inflight(g);
+
+			most = now > most ? now : most;
+			EXPECT(waited++ < RIG_TIMEOUT_MS);
+			sleep_ms(1);
+			rig_reap(g, i);
+		}
+	}
+	for (i = 0; i < nr; i++)
+		EXPECT_EQ(*req[i]->status, VIRTIO_BLK_S_OK);
+	ktap_msg("%u requests of %u pieces, %u at a time", nr, n, most);
+	return most;
+}
+
+static const char *slow_disk(const char *name)
+{
+	backend_need_modules();
+	return nullb_create(&(struct nullb){
+		.name = name, .irqmode = 2, .completion_nsec = 100000000 });
+}
+
+/* They could hold one page so often that its counter would be at its limit. */
+static void a_device_has_one_large_request_at_a_time(void)
+{
+	struct rig g;
+
+	rig_open(&g, slow_disk("one"), &(struct rig_opts){
+		.mode = VHOST_POLL_MODE_BUSY, .queues = 4, .poller_each = true });
+	EXPECT_EQ(most_at_a_time(&g, 2, 160), 1);
+	rig_check_works(&g, 3, 0);
+	rig_close(&g);
+}
+
+/* 1,280 KiB of memory that has to be pinned counts as 10,240 pages, and 16,384 is the limit. */
+static void a_vring_takes_nothing_that_would_exceed_its_limit(void)
+{
+	struct rig g;
+
+	rig_open(&g, slow_disk("held"), &(struct rig_opts){
+		.mode = VHOST_POLL_MODE_BUSY, .private_memory = true });
+	EXPECT_EQ(most_at_a_time(&g, 4, 10), 1);
+	EXPECT(most_at_a_time(&g, 4, 4) > 1);
+	rig_check_works(&g, 0, 0);
+	rig_close(&g);
+}
+
 static void nvme_gets_mq(void)
 {
 	const char *disk = nvme_disk();
@@ -610,6 +695,8 @@ int main(int argc, char **argv)
 		TEST(files_without_a_name_are_served),
 		TEST(workers_have_a_disk_whose_driver_sleeps),
 		TEST(so_many_discards_at_a_time),
+		TEST(a_device_has_one_large_request_at_a_time),
+		TEST(a_vring_takes_nothing_that_would_exceed_its_limit),
 		TEST(nvme_gets_mq),
 		TEST(requests_beyond_the_limits_are_served),
 	};
