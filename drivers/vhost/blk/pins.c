@@ -43,6 +43,7 @@
 #include <linux/mmu_notifier.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
+#include <linux/uaccess.h>
 #include <linux/vhost_iotlb.h>
 #include <linux/vmalloc.h>
 
@@ -686,6 +687,20 @@ static void vblk_take_over_account(struct vblk_pins *pins, unsigned long total)
 	pins->accounted = total;
 }
 
+/*
+ * Whether the addresses of the memory table have no tags (LAM, TBI).  The kernel ignores tags when
+ * it pins pages, but not when it looks for the notifiers of a mapping that changes.
+ */
+static bool vblk_table_is_untagged(struct vblk_dev *dev)
+{
+	struct vhost_iotlb_map *map;
+
+	list_for_each_entry(map, &dev->base.vdev.umem->list, link)
+		if (untagged_addr(map->addr) != map->addr)
+			return false;
+	return true;
+}
+
 /**
  * vblk_pin_table - pin all memory of the device's memory table
  * @dev: the device; its owner calls, with its mutex held, and is about to replace the old pins
@@ -694,12 +709,15 @@ static void vblk_take_over_account(struct vblk_pins *pins, unsigned long total)
  */
 struct vblk_pins *vblk_pin_table(struct vblk_dev *dev)
 {
-	struct vblk_pins *pins = vblk_pins_alloc(dev);
 	struct vhost_iotlb_map *map;
 	unsigned long total = 0;
+	struct vblk_pins *pins;
 	int r;
 
 	lockdep_assert_held(&dev->base.vdev.mutex);
+	if (!vblk_table_is_untagged(dev))
+		return ERR_PTR(-EINVAL);
+	pins = vblk_pins_alloc(dev);
 	if (!pins)
 		return ERR_PTR(-ENOMEM);
 	list_for_each_entry(map, &dev->base.vdev.umem->list, link)
