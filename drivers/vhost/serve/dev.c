@@ -515,18 +515,19 @@ static struct vserve_dev *vserve_alloc_dev(const struct vserve_ops *ops)
 	 * @ring_wq do no I/O, and may wait for a backend, or for a page fault that the owner
 	 * serves, which is frozen before them.  workers.c stops before @wq freezes.
 	 *
-	 * No WQ_MEM_RECLAIM: file systems flush works of theirs that have none.
+	 * None has WQ_MEM_RECLAIM.  Each would get a thread when the device is opened, and no
+	 * cgroup is charged for it.  File systems flush works of theirs that have none, in those
+	 * of @wq and, if a write that ends is to be synced, in those of @end_wq.  Works of @ring_wq
+	 * bring the guest's pages in, so they need memory themselves, and then wait for @wq.
 	 */
 	dev->wq = alloc_workqueue("%s-%d", WQ_UNBOUND | WQ_FREEZABLE,
 				  ops->max_workers, ops->name, dev->id);
 	if (!dev->wq)
 		goto free;
-	dev->end_wq = alloc_workqueue("%s-%d-ends", WQ_UNBOUND | WQ_MEM_RECLAIM, 0, ops->name,
-				      dev->id);
+	dev->end_wq = alloc_workqueue("%s-%d-ends", WQ_UNBOUND, 0, ops->name, dev->id);
 	if (!dev->end_wq)
 		goto free;
-	dev->ring_wq = alloc_workqueue("%s-%d-rings",
-				       WQ_UNBOUND | WQ_MEM_RECLAIM,
+	dev->ring_wq = alloc_workqueue("%s-%d-rings", WQ_UNBOUND,
 				       VHOST_SERVE_MAX_VRINGS + VSERVE_RING_WORKS,
 				       ops->name, dev->id);
 	if (!dev->ring_wq)
