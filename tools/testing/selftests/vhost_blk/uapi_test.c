@@ -3,6 +3,7 @@
  * The ioctls of /dev/vhost-blk: what is refused, and with which error; and
  * that what was refused changed nothing.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -71,6 +72,44 @@ static void only_root_may_open_it(void)
 	}
 	EXPECT(waitpid(pid, &status, 0) == pid);
 	EXPECT_EQ(status, 0);
+}
+
+/* Threads that the kernel keeps for the workqueues of devices, in case it has no memory. */
+static unsigned int rescuers(void)
+{
+	char name[300], comm[32];
+	struct dirent *e;
+	unsigned int n = 0;
+	DIR *dir = opendir("/proc");
+	FILE *f;
+
+	EXPECT(dir);
+	while ((e = readdir(dir))) {
+		snprintf(name, sizeof(name), "/proc/%s/comm", e->d_name);
+		f = fopen(name, "r");
+		if (!f)
+			continue;
+		if (fgets(comm, sizeof(comm), f) && !strncmp(comm, "kworker/R-vhost", 15))
+			n++;
+		fclose(f);
+	}
+	closedir(dir);
+	return n;
+}
+
+/* No cgroup is charged for threads of the kernel. */
+static void to_open_it_makes_no_thread(void)
+{
+	unsigned int before, i;
+	int fd[8];
+
+	backend_need_modules();
+	before = rescuers();
+	for (i = 0; i < KTAP_COUNT(fd); i++)
+		fd[i] = i % 2 ? open_owned() : open_device();
+	EXPECT_EQ(rescuers(), before);
+	for (i = 0; i < KTAP_COUNT(fd); i++)
+		close(fd[i]);
 }
 
 static void nothing_works_before_set_owner(void)
@@ -629,6 +668,7 @@ int main(int argc, char **argv)
 {
 	static const struct ktap_test tests[] = {
 		TEST(only_root_may_open_it),
+		TEST(to_open_it_makes_no_thread),
 		TEST(nothing_works_before_set_owner),
 		TEST(unknown_ioctls_are_refused),
 		TEST(structures_grow_as_in_openat2),
