@@ -429,7 +429,7 @@ static void vblk_end_large(struct vblk_vring *vring)
 	/* Orders the request's end before this, and this before the look whether a vring waits. */
 	smp_store_mb(dev->large, NULL);
 	if (READ_ONCE(dev->large_awaited))
-		queue_work(system_unbound_wq, &dev->large_work);
+		queue_work(dev->base.ring_wq, &dev->large_work);
 }
 
 /**

@@ -14,7 +14,7 @@
 #include <linux/vhost_serve.h>
 
 /* Works of a device that share the queue with those of its vrings, as vhost_blk's for pins do. */
-#define VSERVE_RING_WORKS	3
+#define VSERVE_RING_WORKS	4
 #define VSERVE_ROUND_BYTES	((unsigned int)SZ_4M)
 /*
  * How many bytes the poller may copy in a round for all rings of a device, because other guests
