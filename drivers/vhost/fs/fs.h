@@ -111,7 +111,7 @@ enum vhfs_name {
 #define VHFS_OP_HOT		BIT(13)	/* it may sleep, and mostly does not */
 #define VHFS_OP_ROOM		BIT(14)	/* it may make a file that the guest is told of */
 #define VHFS_OP_CLOSES		BIT(15)	/* its node may be forgotten, or swapped */
-#define VHFS_OP_ANYWHERE	BIT(16)	/* its node has an open file, and may be out of the export */
+#define VHFS_OP_ANYWHERE	BIT(16)	/* it has an open file, which may have left the export */
 
 /**
  * struct vhfs_op - one line of the table of operations

@@ -243,6 +243,7 @@ struct vhfs_handle *vhfs_handle_get_known(const struct vhfs_req *req, u64 id)
 	if (!handle)
 		return NULL;
 	node = handle->node;
+	/* The acquire pairs with the release in vhfs_make_live(). */
 	if (node && node->id == req->in.nodeid && READ_ONCE(node->lookups) &&
 	    smp_load_acquire(&node->inode) == file_inode(handle->file) &&
 	    handle->file->f_path.mnt == node->mount->mnt && vhfs_node_is_beneath(node))

@@ -60,8 +60,8 @@ struct vhfs_locks {
 	spinlock_t lock;		/* owners, waits */
 	struct rhashtable owners;
 	struct list_head waits;
-	struct mutex tries[1 << TRIES_BITS];
-	struct mutex interrupts;
+	struct mutex tries[1 << TRIES_BITS];	/* walks of a file's locks */
+	struct mutex interrupts;		/* walks of waits by INTERRUPT */
 	atomic_t nr;
 	atomic_long_t ranges;
 	atomic_long_t claims;

@@ -464,11 +464,9 @@ static int vhfs_make_live(struct vhfs_table *table, struct vhfs_node *node, stru
 {
 	int r;
 
-	/*
-	 * Set node->seq first, so that no reader takes the old value for the new inode's.  This
-	 * pairs with the acquire in vhfs_handle_get_known().
-	 */
+	/* Set node->seq first, so that no reader takes the old value for the new inode's. */
 	WRITE_ONCE(node->seq, VHFS_SEQ_NEVER);
+	/* Pairs with the acquire in vhfs_handle_get_known(). */
 	smp_store_release(&node->inode, d_inode(dentry));
 	/* A node without lookups was forgotten, and is in no table. */
 	if (node->lookups) {
