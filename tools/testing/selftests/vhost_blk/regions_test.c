@@ -12,7 +12,7 @@
 
 #define SPLIT_DATA	(RIG_DATA / 2)		/* rings and tables lie above */
 #define SPLIT_END	(12UL << 20)		/* rings and tables lie below */
-#define HOLE		(1ULL << 30)
+#define HOLE		0x40000000ULL
 #define ROUNDS		64
 
 /* Where the parts of a request lie; a bit says "in the upper region". */
