@@ -239,13 +239,15 @@ struct vhfs_handle *vhfs_handle_get_known(const struct vhfs_req *req, u64 id)
 {
 	struct vhfs_handle *handle = vhfs_handle_find(req->ex, id);
 	const struct vhfs_node *node;
+	const struct inode *inode;
 
 	if (!handle)
 		return NULL;
 	node = handle->node;
-	/* The acquire pairs with the release in vhfs_make_live(). */
-	if (node && node->id == req->in.nodeid && READ_ONCE(node->lookups) &&
-	    smp_load_acquire(&node->inode) == file_inode(handle->file) &&
+	/* Pairs with the release in vhfs_make_live(). */
+	inode = node ? smp_load_acquire(&node->inode) : NULL;
+	if (inode == file_inode(handle->file) && node->id == req->in.nodeid &&
+	    READ_ONCE(node->lookups) &&
 	    handle->file->f_path.mnt == node->mount->mnt && vhfs_node_is_beneath(node))
 		return handle;
 	vhfs_handle_put(handle, false);

@@ -605,14 +605,21 @@ static u32 vhfs_pid_of(const struct vhfs_locks *locks,
 	return owner->pid;
 }
 
+static int vhfs_test_posix(const struct vhfs_handle *handle, struct file_lock *fl)
+{
+	struct mutex *tries = vhfs_begin_walk(handle, false);
+	int r = vfs_test_lock(handle->file, fl);
+
+	vhfs_end_walk(tries);
+	return r;
+}
+
 static int vhfs_test_lock(struct vhfs_req *req, const struct vhfs_handle *handle)
 {
 	const struct fuse_lk_in *arg = vhfs_args(req, struct fuse_lk_in);
 	struct vhfs_locks *locks = req->ex->locks;
 	struct vhfs_owner *owner = vhfs_owner_find(locks, arg->owner);
-	struct file *file = handle->file;
 	struct fuse_lk_out *out;
-	struct mutex *tries;
 	struct file_lock fl;
 	int r;
 
@@ -620,13 +627,11 @@ static int vhfs_test_lock(struct vhfs_req *req, const struct vhfs_handle *handle
 	fl.c.flc_flags = FL_POSIX;
 	/* An owner without locks needs a value that differs from each owner that has one. */
 	fl.c.flc_owner = owner ?: (void *)&fl;
-	fl.c.flc_file = file;
+	fl.c.flc_file = handle->file;
 	fl.c.flc_type = arg->lk.type;
 	fl.fl_start = arg->lk.start;
 	fl.fl_end = arg->lk.end;
-	tries = vhfs_begin_walk(handle, false);
-	r = vfs_test_lock(file, &fl);
-	vhfs_end_walk(tries);
+	r = vhfs_test_posix(handle, &fl);
 	if (r)
 		goto put;
 	out = vhfs_reply(req, struct fuse_lk_out);

@@ -21,8 +21,7 @@ void offer_writes(struct rig *g, struct rig_req **req, unsigned int n)
 	rig_kick(g, 0);
 }
 
-void expect_writes(const char *disk, struct rig_req **req,
-			  unsigned int n)
+void expect_writes(const char *disk, struct rig_req **req, unsigned int n)
 {
 	u8 seen[4096];
 	unsigned int i;
