@@ -577,10 +577,7 @@ static int vhfs_try_posix(struct vhfs_handle *handle, struct file_lock *fl)
 	return r;
 }
 
-/*
- * Try to take a lock.  Returns FILE_LOCK_DEFERRED if @fl asks for FL_SLEEP and the VFS has queued
- * it.
- */
+/* Returns FILE_LOCK_DEFERRED if @fl asks for FL_SLEEP and the VFS has queued it. */
 static int vhfs_try_lock(struct vhfs_handle *handle, struct file_lock *fl)
 {
 	bool is_flock = fl->c.flc_flags & FL_FLOCK;
