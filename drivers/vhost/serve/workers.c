@@ -16,7 +16,7 @@
  *
  *   1. a thread that is idle, or
  *   2. the freezable workqueue of the device, while fewer jobs than the limit are being done, or
- *   3. the list of jobs, which whoever has done a job looks at.
+ *   3. the list of jobs.  Each thread and each work that has done a job looks there.
  *
  * A thread that has done a job takes the next one from the list.  A work that has done a job gives
  * the next one to the workqueue, unless the limit of jobs is being done without it.  So a job is on

@@ -98,7 +98,7 @@ pub enum Cache {
     Writethrough,
 }
 
-/// What comes of the guest's discards; the words are QEMU's.
+/// How pvio treats the discards of the guest; the words are those of QEMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Discard {
     /// nothing: the guest frees no blocks, and zeroes that it writes stay allocated
@@ -180,7 +180,7 @@ pub struct DiskArgs {
     #[arg(long, value_enum, default_value = "writeback", value_name = "MODE")]
     pub cache: Cache,
 
-    /// What comes of the guest's discards (fstrim)
+    /// How to treat the discards of the guest (fstrim)
     #[arg(long, value_enum, default_value = "unmap", value_name = "MODE")]
     pub discard: Discard,
 

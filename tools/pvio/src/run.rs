@@ -378,7 +378,7 @@ fn lock_between_messages<S: Service>(session: &Shared<S>) -> Result<MutexGuard<'
     }
 }
 
-/// What the first thread looks after while the others serve.
+/// The first thread looks after this while the others serve.
 struct Watch<'a, S: Service> {
     sessions: &'a [(String, Shared<S>)],
     places: &'a [Place],

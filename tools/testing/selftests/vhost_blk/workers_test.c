@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What may sleep is done by threads in the owner's cgroup, so their CPU time is the owner's.  They
+ * Threads in the owner's cgroup do requests that may sleep, so their CPU time is the owner's.  They
  * are not the owner's threads: a request is done whatever becomes of the owner's process.
  */
 #include <errno.h>
