@@ -156,10 +156,14 @@ static void expect_written(const char *path, unsigned int n)
 #define RING	512
 #define WRITES	160	/* in three descriptors each */
 
-/*
- * One write at a time, of 60 ms.  The host freezes once those have ended that workers wait for,
- * which are 64 at most.
- */
+/* A disk that does one write at a time, of 60 ms. */
+static const char *slow_disk(const char *name)
+{
+	return nullb_create(&(struct nullb){
+		.name = name, .irqmode = 2, .completion_nsec = 60000000, .tags = 1 });
+}
+
+/* The host freezes once those writes have ended that workers wait for, which are 64 at most. */
 static void full_ring(const char *name, const struct rig_opts *o, unsigned int rounds_before)
 {
 	const char *disk;
@@ -168,8 +172,7 @@ static void full_ring(const char *name, const struct rig_opts *o, unsigned int r
 
 	need_suspend();
 	stay_on_cpu_0();
-	disk = nullb_create(&(struct nullb){
-		.name = name, .irqmode = 2, .completion_nsec = 60000000, .tags = 1 });
+	disk = slow_disk(name);
 	rig_open(&g, disk, o);
 	while (rounds_before--) {
 		fill(&g, VIRTIO_BLK_T_OUT, WRITES);
@@ -246,8 +249,7 @@ static void the_host_freezes_when_threads_have_done_what_they_began(void)
 
 	need_suspend();
 	stay_on_cpu_0();
-	disk = nullb_create(&(struct nullb){
-		.name = "guard", .irqmode = 2, .completion_nsec = 60000000, .tags = 1 });
+	disk = slow_disk("guard");
 	rig_open(&g, disk, &(struct rig_opts){
 		.mode = VHOST_POLL_MODE_BUSY, .engine = VHOST_BLK_ENGINE_FILE,
 		.open_flags = O_DSYNC, .ring_size = RING });

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "cgroup.h"
+#include "module.h"
 #include "rig.h"
 #include "trace.h"
 
@@ -270,29 +271,13 @@ static void closing_ends_the_threads(void)
 	until_threads(1);
 }
 
-static long references(const char *module)
-{
-	char path[128];
-	long n = -1;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/sys/module/%s/refcnt", module);
-	f = fopen(path, "r");
-	if (!f)
-		return -1;
-	if (fscanf(f, "%ld", &n) != 1)
-		n = -1;
-	fclose(f);
-	return n;
-}
-
 static void until_references(const char *module, long n)
 {
 	unsigned int tries;
 
-	for (tries = 0; references(module) != n && tries < 600; tries++)
+	for (tries = 0; module_references(module) != n && tries < 600; tries++)
 		sleep_ms(100);
-	EXPECT_EQ(references(module), n);
+	EXPECT_EQ(module_references(module), n);
 }
 
 /* The owner counts on while it runs; in memory that this process sees. */
@@ -352,7 +337,7 @@ static void an_owner_is_killed_whose_threads_sleep(void)
 {
 	unsigned int i, rounds = ktap_full() ? 200 : 10;
 	const char *disk = slow_disk();
-	long serve = references("vhost_serve"), blk = references("vhost_blk");
+	long serve = module_references("vhost_serve"), blk = module_references("vhost_blk");
 	int told[2], fd, status;
 	struct rig g;
 	pid_t pid;
@@ -411,7 +396,7 @@ static void owner_whose_disk_does_not_answer(const char *disk, int told)
 static void a_disk_that_does_not_answer_keeps_no_cgroup(void)
 {
 	const char *slow = slow_disk(), *disk = dm_linear_create("late", slow, WRITES * 16);
-	long serve = references("vhost_serve"), blk = references("vhost_blk");
+	long serve = module_references("vhost_serve"), blk = module_references("vhost_blk");
 	int told[2], status;
 	struct rig g;
 	pid_t pid;
@@ -428,7 +413,7 @@ static void a_disk_that_does_not_answer_keeps_no_cgroup(void)
 	EXPECT(waitpid(pid, &status, 0) == pid);
 	until_threads(0);
 	EXPECT_EQ(cgroup_remove(), 0);
-	EXPECT_EQ(references("vhost_blk"), blk + 1);
+	EXPECT_EQ(module_references("vhost_blk"), blk + 1);
 
 	dm_resume("late");
 	until_references("vhost_blk", blk);
