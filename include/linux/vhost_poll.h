@@ -11,7 +11,7 @@
  * sleep and must not be called from a callback, nor with a lock held that a
  * callback waits for (as against: tries).
  *
- * Threads.  @poll, @arm, @disarm, @pop and @punt of a source run in the thread that
+ * Threads.  @poll, @arm, @disarm, @pop, @punt and @deliver of a source run in the thread that
  * polls, one at a time, with source->mm in use (kthread_use_mm()) where it is set.
  * They must not sleep on I/O, on memory, or on a lock whose holder does so.  @run may
  * sleep: another thread polls from there on.
@@ -60,6 +60,8 @@ struct mm_struct;
  *	be detached by then.  The owner calls vhost_poll_settle() before the source
  *	goes, or another poller gets it
  * @punt: have a worker carry it out
+ * @deliver: optional: answer up to @budget requests that @run has carried out, so that the
+ *	guest need not wait for the next round; returns how many
  */
 struct vhost_poll_ops {
 	int (*poll)(struct vhost_poll_source *src, int budget, u64 *now);
@@ -68,6 +70,7 @@ struct vhost_poll_ops {
 	void *(*pop)(struct vhost_poll_source *src);
 	void (*run)(void *request);
 	void (*punt)(void *request);
+	int (*deliver)(struct vhost_poll_source *src, int budget);
 };
 
 /**

@@ -147,6 +147,8 @@ static bool poller_round(struct vhost_poller *p, unsigned int *work)
 		p->round_ns = 0;
 		if (!vhost_crew_run(p, src, work))
 			return false;
+		if (src->ops->deliver)
+			*work += src->ops->deliver(src, vhost_source_budget(src));
 	}
 	return true;
 }

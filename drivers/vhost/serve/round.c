@@ -324,6 +324,29 @@ out:
 	return nr;
 }
 
+/*
+ * Answer requests that the poller's thread has carried out after the round that took them.  Take
+ * nothing from the ring, so that the ring gets no more of the poller's time than others.
+ */
+static int vserve_deliver_locked(struct vserve_vring *vring, int budget)
+{
+	struct llist_node *last = READ_ONCE(vring->done.first);
+	int nr;
+
+	/* With a backlog the round has completed as many bytes as it may. */
+	if (!last || vring->backlog)
+		return 0;
+	/* The thread read the clock when the last request was done.  That was just now. */
+	vring->now = max(vring->now, llist_entry(last, struct vserve_req, done)->done_ns);
+	nr = vserve_complete(vring, budget, false);
+	if (nr < 0)
+		vserve_give_to_worker(vring);
+	nr = max(nr, 0);
+	vserve_round_signal(vring, nr);
+	vserve_publish(vring);
+	return nr;
+}
+
 static struct vserve_vring *vserve_to_vring(struct vhost_poll_source *src)
 {
 	return container_of(src, struct vserve_vring, src);
@@ -363,19 +386,34 @@ static void vserve_faults_on(struct vserve_vring *vring, struct eventfd_ctx *err
 	vring->vq.error_ctx = error;
 }
 
+/* Lock a vring for the poller and turn page faults off, unless a worker has the vring. */
+static bool vserve_round_begin(struct vserve_vring *vring, struct eventfd_ctx **error)
+{
+	if (!vserve_try_lock(vring))
+		return false;
+	if (vring->with_worker) {
+		mutex_unlock(&vring->vq.mutex);
+		return false;
+	}
+	*error = vserve_faults_off(vring);
+	return true;
+}
+
+static void vserve_round_end(struct vserve_vring *vring, struct eventfd_ctx *error)
+{
+	vserve_faults_on(vring, error);
+	mutex_unlock(&vring->vq.mutex);
+}
+
 static noinline int vserve_round(struct vserve_vring *vring, int budget, u64 now)
 {
 	struct eventfd_ctx *error;
-	int nr = 0;
+	int nr;
 
-	if (!vserve_try_lock(vring))
+	if (!vserve_round_begin(vring, &error))
 		return 0;
-	if (!vring->with_worker) {
-		error = vserve_faults_off(vring);
-		nr = vserve_round_locked(vring, budget, now);
-		vserve_faults_on(vring, error);
-	}
-	mutex_unlock(&vring->vq.mutex);
+	nr = vserve_round_locked(vring, budget, now);
+	vserve_round_end(vring, error);
 	return nr;
 }
 
@@ -388,6 +426,20 @@ static int vserve_poll(struct vhost_poll_source *src, int budget, u64 *now)
 		return 0;
 	nr = vserve_round(vring, budget, *now);
 	*now = 0;
+	return nr;
+}
+
+/* The poller calls this only while its thread has the role, so the vring is still there. */
+static int vserve_deliver(struct vhost_poll_source *src, int budget)
+{
+	struct vserve_vring *vring = vserve_to_vring(src);
+	struct eventfd_ctx *error;
+	int nr;
+
+	if (llist_empty(&vring->done) || !vserve_round_begin(vring, &error))
+		return 0;
+	nr = vserve_deliver_locked(vring, budget);
+	vserve_round_end(vring, error);
 	return nr;
 }
 
@@ -504,6 +556,7 @@ const struct vhost_poll_ops vserve_round_ops = {
 	.pop	= vserve_pop,
 	.run	= vserve_run_hot,
 	.punt	= vserve_punt_hot,
+	.deliver = vserve_deliver,
 };
 
 /*
