@@ -4,8 +4,8 @@
  *
  * A request takes this path through the files.  ring.c, which vhost_serve calls, has decode.c turn
  * the guest's bytes into a struct vhfs_req.  dispatch.c finds the operation in its table and calls
- * it.  The operation is in the file of its concern: init.c, lookup.c, create.c, rename.c, attr.c,
- * file.c, io.c, direct.c, dir.c, xattr.c or lock.c.  At the end ring.c writes the reply.
+ * it.  The operation is in the file of its concern: init.c, lookup.c, forget.c, create.c, rename.c,
+ * attr.c, file.c, io.c, direct.c, dir.c, xattr.c or lock.c.  At the end ring.c writes the reply.
  *
  * export.c has the directory that is served, mount.c the file systems mounted beneath it, node.c
  * the nodes that a guest knows, swap.c the nodes that pin nothing, reach.c their way back, handle.c
@@ -637,10 +637,13 @@ void vhfs_node_closed(struct vhfs_node *node);
 bool vhfs_may_make(struct vhfs_req *req);
 int vhfs_node_know(struct vhfs_req *req, const struct vhfs_place *at, u64 *id);
 int vhfs_node_again(struct vhfs_req *req, struct vhfs_node *node);
+void vhfs_node_forget(struct vhfs_export *ex, u64 id, u64 count, bool may_sleep);
 void vhfs_node_unknow(struct vhfs_req *req, u64 id);
+void vhfs_reap_nodes(struct vhfs_export *ex);
+
+/* forget.c */
 int vhfs_forget(struct vhfs_req *req);
 int vhfs_batch_forget(struct vhfs_req *req);
-void vhfs_reap_nodes(struct vhfs_export *ex);
 
 /* swap.c */
 

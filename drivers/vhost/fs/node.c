@@ -669,9 +669,14 @@ static bool vhfs_node_remove(struct vhfs_node *node, u64 count)
 	return gone;
 }
 
-/* The guest may send any id and any count.  Impossible ones are ignored. */
-static void vhfs_forget_one(struct vhfs_export *ex, u64 id, u64 count,
-			    bool may_sleep)
+/**
+ * vhfs_node_forget - let the guest forget a node
+ * @ex: the export
+ * @id: the node's id; the guest may send any, and one that is not known is ignored
+ * @count: how many lookups the guest forgets; the guest may send any number
+ * @may_sleep: whether this thread may free the node; otherwise the reaper does it
+ */
+void vhfs_node_forget(struct vhfs_export *ex, u64 id, u64 count, bool may_sleep)
 {
 	struct vhfs_node *node;
 	bool gone = false;
@@ -694,43 +699,7 @@ static void vhfs_forget_one(struct vhfs_export *ex, u64 id, u64 count,
  */
 void vhfs_node_unknow(struct vhfs_req *req, u64 id)
 {
-	vhfs_forget_one(req->ex, id, 1, req->may_sleep && !req->hot);
-}
-
-/*
- * Does the reaper need long, as for the blocks of a huge file, or on a frozen file system?  Then a
- * worker frees the nodes that the guest forgets.  No limit counts nodes that wait for the reaper.
- */
-static bool vhfs_reaper_is_late(const struct vhfs_export *ex)
-{
-	unsigned long since = READ_ONCE(ex->reap_since);
-
-	return unlikely(since) && time_after(jiffies, since + HZ);
-}
-
-int vhfs_forget(struct vhfs_req *req)
-{
-	const struct fuse_forget_in *arg = vhfs_args(req, struct fuse_forget_in);
-
-	if (!req->may_sleep && vhfs_reaper_is_late(req->ex))
-		return VHFS_PUNT;
-	vhfs_forget_one(req->ex, req->in.nodeid, arg->nlookup, req->may_sleep);
-	return 0;
-}
-
-int vhfs_batch_forget(struct vhfs_req *req)
-{
-	const struct fuse_batch_forget_in *arg =
-		vhfs_args(req, struct fuse_batch_forget_in);
-	const struct fuse_forget_one *one = req->tail;
-	u32 i;
-
-	if (arg->count > req->tail_len / sizeof(*one))
-		return -EINVAL;
-	for (i = 0; i < arg->count; i++)
-		vhfs_forget_one(req->ex, one[i].nodeid, one[i].nlookup,
-				req->may_sleep);
-	return 0;
+	vhfs_node_forget(req->ex, id, 1, req->may_sleep && !req->hot);
 }
 
 static int vhfs_add_root(struct vhfs_export *ex)
@@ -809,7 +778,7 @@ void vhfs_table_clear(struct vhfs_export *ex)
 	smp_mb();
 	vhfs_handles_clear(ex);
 	xa_for_each(&table->nodes, id, node) {
-		vhfs_forget_one(ex, id, U64_MAX, true);
+		vhfs_node_forget(ex, id, U64_MAX, true);
 		cond_resched();
 	}
 }
