@@ -426,7 +426,7 @@ static int vhfs_answer_tmpfile(struct vhfs_req *req, struct file *file,
 		vhfs_node_unknow(req, entry->nodeid);
 		return r;
 	}
-	out->open.fh = handle->id;
+	out->open.fh = handle->id.nr;
 	out->open.open_flags = vhfs_fopen_flags(req->ex, file_inode(file));
 	vhfs_handle_put(handle, true);
 	return 0;

@@ -179,7 +179,7 @@ int vhfs_open_node(struct vhfs_req *req, struct vhfs_handle *handle,
 	r = vhfs_handle_set(req, handle, file);
 	if (r)
 		return r;
-	out->fh = handle->id;
+	out->fh = handle->id.nr;
 	out->open_flags = vhfs_fopen_flags(req->ex, d_inode(path->dentry));
 	vhfs_handle_put(handle, true);
 	return 0;
@@ -199,7 +199,7 @@ int vhfs_open(struct vhfs_req *req)
 	handle = vhfs_handle_new(req);
 	if (IS_ERR(handle))
 		return PTR_ERR(handle);
-	vhfs_handle_opens(handle, req->node->id, path.dentry, flags);
+	vhfs_handle_opens(handle, req->node->id.nr, path.dentry, flags);
 	return vhfs_open_node(req, handle, &path, flags, false, out);
 }
 
@@ -212,7 +212,7 @@ int vhfs_opendir(struct vhfs_req *req)
 
 	if (IS_ERR(handle))
 		return PTR_ERR(handle);
-	vhfs_handle_opens(handle, req->node->id, path.dentry, flags);
+	vhfs_handle_opens(handle, req->node->id.nr, path.dentry, flags);
 	return vhfs_open_node(req, handle, &path, flags, false, out);
 }
 

@@ -9,8 +9,8 @@
  *
  * export.c has the directory that is served, mount.c the file systems mounted beneath it, node.c
  * the nodes that a guest knows, swap.c the nodes that pin nothing, reach.c their way back, handle.c
- * the files that the guest has open, and cred.c the credentials of a request.  main.c is the
- * character device.
+ * the files that the guest has open, ids.c the tables of nodes and handles by id, and cred.c the
+ * credentials of a request.  main.c is the character device.
  *
  * Confinement
  * -----------
@@ -63,8 +63,9 @@
 #include <linux/spinlock.h>
 #include <linux/uio.h>
 #include <linux/workqueue.h>
-#include <linux/xarray.h>
 #include <uapi/linux/vhost_fs.h>
+
+#include "ids.h"
 
 struct kstat;
 struct vhfs_req;
@@ -340,7 +341,7 @@ struct vhfs_way {
  * vhfs_handle_get_known() reads @inode, @lookups and @seq without the lock.
  */
 struct vhfs_node {
-	u64 id;
+	struct vhfs_id id;
 	struct inode *inode;
 	struct vhfs_mount *mount;	/* right behind @inode, see struct vhfs_key */
 	struct rhash_head hash;
@@ -374,7 +375,7 @@ struct vhfs_node {
  * @reap: on the list of the export's reaper
  */
 struct vhfs_handle {
-	u64 id;
+	struct vhfs_id id;
 	struct vhfs_export *ex;
 	struct vhfs_node *node;
 	u64 node_id;
@@ -409,14 +410,14 @@ struct vhfs_locks;
  * @swapped_out: @swapped_in: how often a node was swapped, or became live again
  * @next_node: the id of the next new node
  * @handles: handles by id
- * @next_handle: where the search for the next free id begins
+ * @last_handle: the id of the newest handle; no id is given twice
  * @nr_nodes: nodes of both kinds
  * @nr_handles: handles
  */
 struct vhfs_table {
 	spinlock_t lock;		/* all up to next_node */
 	u32 session;
-	struct xarray nodes;
+	struct rhashtable nodes;
 	struct rhashtable by_inode;
 	struct rhashtable by_fid;
 	struct list_head settled;
@@ -427,8 +428,8 @@ struct vhfs_table {
 	u64 swapped_out;
 	u64 swapped_in;
 	u64 next_node;
-	struct xarray handles;
-	u32 next_handle;
+	struct rhashtable handles;
+	atomic64_t last_handle;
 	atomic_t nr_nodes;
 	atomic_t nr_handles;
 };
@@ -541,17 +542,24 @@ static inline bool vhfs_writes_back(const struct vhfs_export *ex)
 }
 
 /*
- * Whether it takes long to free a file's blocks and pages, so that only a worker should do it.  The
- * file may have blocks and pages beyond its size.
+ * Whether it takes long to free a file's blocks and pages.  The file may have blocks and pages
+ * beyond its size.  Extended attributes do not count: if freeing those takes long after all, the
+ * crew has another thread poll.
  */
-static inline bool vhfs_too_big(const struct vhfs_req *req,
-				const struct inode *inode)
+static inline bool vhfs_is_big(const struct inode *inode)
 {
-	return req->hot && S_ISREG(inode->i_mode) &&
+	return S_ISREG(inode->i_mode) &&
 	       (i_size_read(inode) > VHFS_HOT_SIZE ||
 		READ_ONCE(inode->i_blocks) > VHFS_HOT_SIZE >> SECTOR_SHIFT ||
 		READ_ONCE(inode->i_mapping->nrpages) >
 			VHFS_HOT_SIZE >> PAGE_SHIFT);
+}
+
+/* Whether the poller's thread has no time to let go of the file, and only a worker should. */
+static inline bool vhfs_too_big(const struct vhfs_req *req,
+				const struct inode *inode)
+{
+	return req->hot && vhfs_is_big(inode);
 }
 
 /* Whether a file system is in memory, so that writes and syncs do not wait for a disk. */
@@ -585,23 +593,6 @@ static inline bool vhfs_mount_is_reached(struct vhfs_mount *mount)
 /* decode.c */
 int vhfs_decode(struct vhfs_req *req);
 void vhfs_req_free(struct vhfs_req *req);
-
-/*
- * Like xa_load(), for a caller that has entered RCU already: each caller has to, because it takes a
- * reference to the object.  This saves instructions for the poller in nearly all requests.
- */
-static inline void *vhfs_find_id(struct xarray *objects, u64 id)
-{
-	XA_STATE(xas, objects, id);
-	void *entry;
-
-	do {
-		entry = xas_load(&xas);
-		if (xa_is_zero(entry))
-			entry = NULL;
-	} while (xas_retry(&xas, entry));
-	return entry;
-}
 
 /* dispatch.c */
 extern const struct vhfs_op vhfs_ops[VHFS_OPS];
@@ -637,6 +628,7 @@ void vhfs_node_closed(struct vhfs_node *node);
 bool vhfs_may_make(struct vhfs_req *req);
 int vhfs_node_know(struct vhfs_req *req, const struct vhfs_place *at, u64 *id);
 int vhfs_node_again(struct vhfs_req *req, struct vhfs_node *node);
+bool vhfs_node_count_down(struct vhfs_node *node, u64 count);
 void vhfs_node_forget(struct vhfs_export *ex, u64 id, u64 count, bool may_sleep);
 void vhfs_node_unknow(struct vhfs_req *req, u64 id);
 void vhfs_reap_nodes(struct vhfs_export *ex);

@@ -135,15 +135,7 @@ void vhfs_handle_drop(struct vhfs_handle *handle)
  */
 static bool vhfs_handle_unlink(struct vhfs_handle *handle)
 {
-	struct xarray *handles = &handle->ex->table.handles;
-	bool ours;
-
-	xa_lock(handles);
-	ours = xa_load(handles, handle->id) == handle;
-	if (ours)
-		__xa_erase(handles, handle->id);
-	xa_unlock(handles);
-	return ours;
+	return vhfs_id_remove(&handle->ex->table.handles, &handle->id);
 }
 
 /**
@@ -162,18 +154,17 @@ int vhfs_handle_set(struct vhfs_req *req, struct vhfs_handle *handle,
 		    struct file *file)
 {
 	struct vhfs_table *table = &req->ex->table;
-	u32 id;
 	int r;
 
 	handle->file = file;
-	/* The handle must know its id before other requests can find the handle. */
-	r = xa_alloc_cyclic(&table->handles, &id, NULL, xa_limit_31b,
-			    &table->next_handle, GFP_KERNEL_ACCOUNT);
-	if (r < 0)
-		goto drop;
-	handle->id = id;
+	handle->id.nr = atomic64_inc_return(&table->last_handle);
 	refcount_inc(&handle->refs);
-	xa_store(&table->handles, id, handle, GFP_KERNEL);
+	/* From here on other requests can find the handle. */
+	r = vhfs_id_add(&table->handles, &handle->id);
+	if (r) {
+		refcount_dec(&handle->refs);
+		goto drop;
+	}
 	/*
 	 * Read the session after the handle is in the table.  vhfs_table_clear() changes the
 	 * session before it looks for handles, so it finds this handle, or this function sees the
@@ -192,10 +183,13 @@ drop:
 
 static __always_inline struct vhfs_handle *vhfs_handle_find(struct vhfs_export *ex, u64 id)
 {
-	struct vhfs_handle *handle;
+	struct vhfs_handle *handle = NULL;
+	struct vhfs_id *found;
 
 	rcu_read_lock();
-	handle = vhfs_find_id(&ex->table.handles, id);
+	found = vhfs_id_find(&ex->table.handles, id);
+	if (found)
+		handle = container_of(found, struct vhfs_handle, id);
 	if (handle && !refcount_inc_not_zero(&handle->refs))
 		handle = NULL;
 	rcu_read_unlock();
@@ -246,7 +240,7 @@ struct vhfs_handle *vhfs_handle_get_known(const struct vhfs_req *req, u64 id)
 	node = handle->node;
 	/* Pairs with the release in vhfs_make_live(). */
 	inode = node ? smp_load_acquire(&node->inode) : NULL;
-	if (inode == file_inode(handle->file) && node->id == req->in.nodeid &&
+	if (inode == file_inode(handle->file) && node->id.nr == req->in.nodeid &&
 	    READ_ONCE(node->lookups) &&
 	    handle->file->f_path.mnt == node->mount->mnt && vhfs_node_is_beneath(node))
 		return handle;
@@ -295,23 +289,23 @@ int vhfs_handle_close(struct vhfs_req *req, u64 id)
 	return 0;
 }
 
+static void vhfs_handle_clear(struct vhfs_export *ex, u64 id)
+{
+	/* A RELEASE that began before may free the handle, so take a reference. */
+	struct vhfs_handle *handle = vhfs_handle_find(ex, id);
+
+	if (!handle)
+		return;
+	if (vhfs_handle_unlink(handle))
+		vhfs_handle_put(handle, true);
+	vhfs_handle_put(handle, true);
+}
+
 /**
  * vhfs_handles_clear - close all handles
  * @ex: the export; the caller has changed its session number
  */
 void vhfs_handles_clear(struct vhfs_export *ex)
 {
-	struct vhfs_handle *handle;
-	unsigned long id;
-
-	xa_for_each(&ex->table.handles, id, handle) {
-		/* A RELEASE that began before may free the handle, so take a reference. */
-		handle = vhfs_handle_find(ex, id);
-		if (!handle)
-			continue;
-		if (vhfs_handle_unlink(handle))
-			vhfs_handle_put(handle, true);
-		vhfs_handle_put(handle, true);
-		cond_resched();
-	}
+	vhfs_ids_clear(ex, &ex->table.handles, 0, vhfs_handle_clear);
 }

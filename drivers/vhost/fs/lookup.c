@@ -75,7 +75,7 @@ static int vhfs_lookup_self(struct vhfs_req *req)
 
 	if (r)
 		return r;
-	out->nodeid = req->node->id;
+	out->nodeid = req->node->id.nr;
 	r = vhfs_stat_entry(req, &self, out);
 	if (r)
 		vhfs_node_unknow(req, out->nodeid);

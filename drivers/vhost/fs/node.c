@@ -49,12 +49,13 @@ static const struct rhashtable_params vhfs_by_inode = {
 	.obj_cmpfn	= vhfs_key_differs,
 	.key_offset	= offsetof(struct vhfs_node, inode),
 	.head_offset	= offsetof(struct vhfs_node, hash),
+	.min_size	= VHFS_MIN_BUCKETS,
 	.automatic_shrinking = true,
 };
 
 static bool vhfs_is_root(const struct vhfs_node *node)
 {
-	return node->id == FUSE_ROOT_ID;
+	return node->id.nr == FUSE_ROOT_ID;
 }
 
 static void vhfs_node_free(struct vhfs_node *node)
@@ -110,6 +111,22 @@ static void vhfs_node_used(struct vhfs_node *node)
 		node->used = true;
 }
 
+static __always_inline bool vhfs_node_hold_for(struct vhfs_node *node, bool open)
+{
+	bool there;
+
+	spin_lock(&node->lock);
+	/* A node without lookups is about to be freed. */
+	there = node->lookups;
+	if (there) {
+		node->refs++;
+		node->opens += open;
+	}
+	vhfs_node_used(node);
+	spin_unlock(&node->lock);
+	return there;
+}
+
 /**
  * vhfs_node_hold - take a reference to a node that was found in a table
  * @node: the node; the caller has been under RCU since it found it
@@ -118,16 +135,28 @@ static void vhfs_node_used(struct vhfs_node *node)
  */
 bool vhfs_node_hold(struct vhfs_node *node)
 {
-	bool there;
+	return vhfs_node_hold_for(node, false);
+}
 
-	spin_lock(&node->lock);
-	/* A node without lookups is about to be freed. */
-	there = node->lookups;
-	if (there)
-		node->refs++;
-	vhfs_node_used(node);
-	spin_unlock(&node->lock);
-	return there;
+/* The caller is under RCU. */
+static struct vhfs_node *vhfs_node_by_id(struct vhfs_export *ex, u64 nr)
+{
+	struct vhfs_id *id = vhfs_id_find(&ex->table.nodes, nr);
+
+	return id ? container_of(id, struct vhfs_node, id) : NULL;
+}
+
+/* With @open, the caller holds the node for an open file. */
+static __always_inline struct vhfs_node *vhfs_node_find(struct vhfs_export *ex, u64 id, bool open)
+{
+	struct vhfs_node *node;
+
+	rcu_read_lock();
+	node = vhfs_node_by_id(ex, id);
+	if (node && !vhfs_node_hold_for(node, open))
+		node = NULL;
+	rcu_read_unlock();
+	return node;
 }
 
 /**
@@ -139,14 +168,7 @@ bool vhfs_node_hold(struct vhfs_node *node)
  */
 struct vhfs_node *vhfs_node_get(struct vhfs_export *ex, u64 id)
 {
-	struct vhfs_node *node;
-
-	rcu_read_lock();
-	node = vhfs_find_id(&ex->table.nodes, id);
-	if (node && !vhfs_node_hold(node))
-		node = NULL;
-	rcu_read_unlock();
-	return node;
+	return vhfs_node_find(ex, id, false);
 }
 
 /**
@@ -262,13 +284,10 @@ int vhfs_node_use(struct vhfs_req *req, struct vhfs_node *node)
  */
 struct vhfs_node *vhfs_node_opened(struct vhfs_export *ex, u64 id, struct dentry *dentry)
 {
-	struct vhfs_node *node = vhfs_node_get(ex, id);
+	struct vhfs_node *node = vhfs_node_find(ex, id, true);
 
 	if (!node)
 		return NULL;
-	spin_lock(&node->lock);
-	node->opens++;
-	spin_unlock(&node->lock);
 	/*
 	 * The node may have been swapped since the request found it.  If vhfs_swap_in() fails, a
 	 * later request brings the node back.
@@ -363,7 +382,7 @@ static bool vhfs_know_again(struct vhfs_req *req, const struct vhfs_place *at,
 	found = node && vhfs_count_lookup(node, key.inode,
 					  req->may_sleep ? at->dentry : NULL, &old);
 	if (found)
-		*id = node->id;
+		*id = node->id.nr;
 	rcu_read_unlock();
 	/* The caller's dentry still holds the inode. */
 	dput(old);
@@ -417,19 +436,39 @@ void vhfs_node_unhash(struct vhfs_table *table, struct vhfs_node *node)
 	vhfs_swap_unlist(table, node);
 }
 
-/* Add a node to both indices.  Returns -EEXIST if another request was faster. */
+/* The caller holds table->lock. */
+static int vhfs_node_hash_both(struct vhfs_table *table, struct vhfs_node *node)
+{
+	int r = vhfs_node_hash(table, node);
+
+	if (r)
+		return r;
+	r = vhfs_id_add(&table->nodes, &node->id);
+	if (!r)
+		return 0;
+	/* Another request may have found the node by its inode, and must not give it a dentry. */
+	spin_lock(&node->lock);
+	WRITE_ONCE(node->lookups, 0);
+	spin_unlock(&node->lock);
+	vhfs_node_unhash(table, node);
+	return r;
+}
+
+/*
+ * Add a node to both indices.  Returns -EEXIST if another request was faster.  @id is written
+ * before, because the guest may guess the id of a node in the table, and forget the node.
+ */
 static int vhfs_node_add(struct vhfs_req *req, struct vhfs_node *node,
-			 const struct vhfs_fid_key *key)
+			 const struct vhfs_fid_key *key, u64 *id)
 {
 	struct vhfs_table *table = &node->ex->table;
 	int r = -EIO;
 
 	spin_lock(&table->lock);
+	node->id.nr = table->next_node++;
+	*id = node->id.nr;
 	if (table->session == req->session)
-		r = vhfs_is_swapped(table, key) ? -EEXIST : vhfs_node_hash(table, node);
-	/* vhfs_know_new() has reserved the entry, so this allocates nothing. */
-	if (!r)
-		xa_store(&table->nodes, node->id, node, GFP_NOWAIT);
+		r = vhfs_is_swapped(table, key) ? -EEXIST : vhfs_node_hash_both(table, node);
 	spin_unlock(&table->lock);
 	return r;
 }
@@ -437,32 +476,15 @@ static int vhfs_node_add(struct vhfs_req *req, struct vhfs_node *node,
 static int vhfs_know_new(struct vhfs_req *req, const struct vhfs_place *at,
 			 const struct vhfs_fid_key *key, u64 *id)
 {
-	struct vhfs_table *table = &req->ex->table;
 	struct vhfs_node *node = vhfs_node_new(req->ex, at);
 	int r;
 
 	if (!node)
 		return -ENOMEM;
-	spin_lock(&table->lock);
-	node->id = table->next_node++;
-	spin_unlock(&table->lock);
-	r = xa_reserve(&table->nodes, node->id, GFP_KERNEL_ACCOUNT);
-	if (r)
-		goto free;
-	/*
-	 * Read the id now.  As soon as the node is in the table, the guest may guess its id and
-	 * forget it.
-	 */
-	*id = node->id;
-	r = vhfs_node_add(req, node, key);
-	if (r)
-		goto release;
-	return 0;
-release:
-	xa_release(&table->nodes, node->id);
-free:
+	r = vhfs_node_add(req, node, key, id);
 	/* The caller holds the dentry, too, so this does not drop the last reference. */
-	vhfs_node_free(node);
+	if (r)
+		vhfs_node_free(node);
 	return r;
 }
 
@@ -510,7 +532,7 @@ static int vhfs_know_swapped(struct vhfs_req *req, const struct vhfs_place *at,
 	/* The reference keeps the node live, but a FORGET may have come first. */
 	if (!r && !vhfs_count_lookup(node, d_inode(at->dentry), NULL, &old))
 		r = -EEXIST;
-	*id = node->id;
+	*id = node->id.nr;
 	vhfs_node_put(node, !req->hot);
 	return r;
 }
@@ -551,7 +573,7 @@ static int vhfs_know_at_cap(struct vhfs_req *req, const struct vhfs_place *at,
 		WRITE_ONCE(node->lookups, node->lookups + 1);
 	spin_unlock(&node->lock);
 	vhfs_swap_moved(at);
-	*id = node->id;
+	*id = node->id.nr;
 	vhfs_node_put(node, !req->hot);
 	return r;
 }
@@ -621,7 +643,7 @@ int vhfs_node_again(struct vhfs_req *req, struct vhfs_node *node)
 }
 
 /* Take @count off a node's lookups, if some are left after that.  Returns whether it did. */
-static bool vhfs_count_down(struct vhfs_node *node, u64 count)
+static bool vhfs_lookups_left(struct vhfs_node *node, u64 count)
 {
 	bool left;
 
@@ -636,7 +658,7 @@ static bool vhfs_count_down(struct vhfs_node *node, u64 count)
 /* The caller holds table->lock. */
 static void vhfs_node_erase(struct vhfs_table *table, struct vhfs_node *node)
 {
-	xa_erase(&table->nodes, node->id);
+	vhfs_id_remove(&table->nodes, &node->id);
 	if (node->dentry)
 		vhfs_node_unhash(table, node);
 	else
@@ -646,7 +668,7 @@ static void vhfs_node_erase(struct vhfs_table *table, struct vhfs_node *node)
 
 /*
  * Take @count off a node's lookups, and remove the node from both indices if none is left.  The
- * caller is under RCU.
+ * caller is under RCU, or holds the node.
  */
 static bool vhfs_node_remove(struct vhfs_node *node, u64 count)
 {
@@ -670,6 +692,18 @@ static bool vhfs_node_remove(struct vhfs_node *node, u64 count)
 }
 
 /**
+ * vhfs_node_count_down - take lookups off a node, and remove it from both indices if none is left
+ * @node: the node; the caller is under RCU, or holds the node
+ * @count: how many lookups the guest forgets; the guest may send any number
+ *
+ * Return: whether the node was removed; then the caller puts the reference of the indices.
+ */
+bool vhfs_node_count_down(struct vhfs_node *node, u64 count)
+{
+	return !vhfs_lookups_left(node, count) && vhfs_node_remove(node, count);
+}
+
+/**
  * vhfs_node_forget - let the guest forget a node
  * @ex: the export
  * @id: the node's id; the guest may send any, and one that is not known is ignored
@@ -684,9 +718,9 @@ void vhfs_node_forget(struct vhfs_export *ex, u64 id, u64 count, bool may_sleep)
 	if (id == FUSE_ROOT_ID || !count)
 		return;
 	rcu_read_lock();
-	node = vhfs_find_id(&ex->table.nodes, id);
-	if (node && !vhfs_count_down(node, count))
-		gone = vhfs_node_remove(node, count);
+	node = vhfs_node_by_id(ex, id);
+	if (node)
+		gone = vhfs_node_count_down(node, count);
 	rcu_read_unlock();
 	if (gone)
 		vhfs_node_put(node, may_sleep);
@@ -712,8 +746,8 @@ static int vhfs_add_root(struct vhfs_export *ex)
 	root = vhfs_node_new(ex, &at);
 	if (!root)
 		return -ENOMEM;
-	root->id = FUSE_ROOT_ID;
-	r = xa_err(xa_store(&ex->table.nodes, root->id, root, GFP_KERNEL));
+	root->id.nr = FUSE_ROOT_ID;
+	r = vhfs_id_add(&ex->table.nodes, &root->id);
 	if (r)
 		goto free;
 	r = rhashtable_insert_fast(&ex->table.by_inode, &root->hash,
@@ -723,7 +757,7 @@ static int vhfs_add_root(struct vhfs_export *ex)
 	ex->root_node = root;
 	return 0;
 erase:
-	xa_erase(&ex->table.nodes, root->id);
+	vhfs_id_remove(&ex->table.nodes, &root->id);
 free:
 	vhfs_node_free(root);
 	return r;
@@ -739,12 +773,16 @@ int vhfs_table_init(struct vhfs_export *ex)
 	int r;
 
 	spin_lock_init(&table->lock);
-	xa_init(&table->nodes);
-	xa_init_flags(&table->handles, XA_FLAGS_ALLOC1);
 	table->next_node = FUSE_ROOT_ID + 1;
-	r = rhashtable_init(&table->by_inode, &vhfs_by_inode);
+	r = vhfs_ids_init(&table->nodes);
 	if (r)
 		return r;
+	r = vhfs_ids_init(&table->handles);
+	if (r)
+		goto nodes;
+	r = rhashtable_init(&table->by_inode, &vhfs_by_inode);
+	if (r)
+		goto handles;
 	r = vhfs_swap_init(table);
 	if (r)
 		goto by_inode;
@@ -756,7 +794,16 @@ swap:
 	vhfs_swap_destroy(table);
 by_inode:
 	rhashtable_destroy(&table->by_inode);
+handles:
+	rhashtable_destroy(&table->handles);
+nodes:
+	rhashtable_destroy(&table->nodes);
 	return r;
+}
+
+static void vhfs_node_clear(struct vhfs_export *ex, u64 id)
+{
+	vhfs_node_forget(ex, id, U64_MAX, true);
 }
 
 /**
@@ -768,8 +815,6 @@ by_inode:
 void vhfs_table_clear(struct vhfs_export *ex)
 {
 	struct vhfs_table *table = &ex->table;
-	struct vhfs_node *node;
-	unsigned long id;
 
 	spin_lock(&table->lock);
 	WRITE_ONCE(table->session, table->session + 1);
@@ -777,10 +822,7 @@ void vhfs_table_clear(struct vhfs_export *ex)
 	/* Pairs with the barrier in vhfs_handle_set(). */
 	smp_mb();
 	vhfs_handles_clear(ex);
-	xa_for_each(&table->nodes, id, node) {
-		vhfs_node_forget(ex, id, U64_MAX, true);
-		cond_resched();
-	}
+	vhfs_ids_clear(ex, &table->nodes, 1, vhfs_node_clear);
 }
 
 /**
@@ -793,10 +835,10 @@ void vhfs_table_destroy(struct vhfs_export *ex)
 
 	rhashtable_remove_fast(&table->by_inode, &ex->root_node->hash,
 			       vhfs_by_inode);
-	xa_erase(&table->nodes, FUSE_ROOT_ID);
+	vhfs_id_remove(&table->nodes, &ex->root_node->id);
 	vhfs_node_free(ex->root_node);
 	vhfs_swap_destroy(table);
 	rhashtable_destroy(&table->by_inode);
-	xa_destroy(&table->nodes);
-	xa_destroy(&table->handles);
+	rhashtable_destroy(&table->nodes);
+	rhashtable_destroy(&table->handles);
 }
