@@ -38,7 +38,7 @@ const struct vhfs_op vhfs_ops[VHFS_OPS] = {
 	   VHFS_OP_ARGS_VARY, IN(init), OUT(init),
 	   .in_min = offsetof(struct fuse_init_in, flags2)),
 	OP(DESTROY,	destroy, EARLY | NO_NODE | PLAIN, 0, 0),
-	OP(FORGET,	forget,	P | SILENT | NO_NODE | PLAIN, IN(forget), 0),
+	OP(FORGET,	forget,	P | HOT | SILENT | NO_NODE | PLAIN, IN(forget), 0),
 	OP(BATCH_FORGET, batch_forget, SILENT | NO_NODE | PLAIN | VHFS_OP_TAIL,
 	   IN(batch_forget), 0),
 	OP(INTERRUPT,	interrupt, SILENT | NO_NODE | PLAIN, IN(interrupt), 0),
@@ -350,7 +350,8 @@ static bool vhfs_data_is_hot(const struct vhfs_req *req)
 /* Whether the request would wait if the file system were frozen. */
 static bool vhfs_waits_for_thaw(const struct vhfs_req *req)
 {
-	return req->op->flags & VHFS_OP_CHANGES ||
+	/* FORGET is hot only if it frees a removed file. */
+	return req->op->flags & VHFS_OP_CHANGES || req->in.opcode == FUSE_FORGET ||
 	       (req->in.opcode == FUSE_OPEN &&
 		vhfs_args(req, struct fuse_open_in)->flags & O_TRUNC);
 }
@@ -364,8 +365,11 @@ bool vhfs_is_hot(const struct vhfs_req *req)
 	/* To bring a swapped node back may take long. */
 	if (req->node && !vhfs_is_live(req->node))
 		return false;
-	/* Without a node this thread does not know which file system the file is on. */
-	if (!req->node && req->op->flags & VHFS_OP_CLOSES)
+	/*
+	 * Without a node this thread does not know which file system the file is on.  A FORGET
+	 * without a node is here because the reaper is slow, so it frees something that takes long.
+	 */
+	if (!req->node && (req->op->flags & VHFS_OP_CLOSES || req->in.opcode == FUSE_FORGET))
 		return false;
 	return req->op->flags & VHFS_OP_HOT && vhfs_data_is_hot(req) &&
 	       vserve_fs_allows_hot(vhfs_sb(req), vhfs_waits_for_thaw(req));

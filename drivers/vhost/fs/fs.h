@@ -98,7 +98,7 @@ enum vhfs_name {
 /* Properties of an operation. */
 #define VHFS_OP_POLLER		BIT(0)	/* the poller may try it */
 #define VHFS_OP_SILENT		BIT(1)	/* the guest gets no reply */
-#define VHFS_OP_NO_NODE		BIT(2)	/* its nodeid means nothing */
+#define VHFS_OP_NO_NODE		BIT(2)	/* its node is not looked up for it */
 #define VHFS_OP_DIR		BIT(3)	/* its node has to be a directory */
 #define VHFS_OP_BEFORE_INIT	BIT(4)	/* it needs no session */
 #define VHFS_OP_CHANGES		BIT(5)	/* it fails on a read-only export */
@@ -107,7 +107,7 @@ enum vhfs_name {
 #define VHFS_OP_DATA_OUT	BIT(8)	/* it writes its data to the guest's pages */
 #define VHFS_OP_ARGS_VARY	BIT(9)	/* arguments may be shorter than @in */
 #define VHFS_OP_REPLY_VARIES	BIT(10)	/* the guest may have less room than @out */
-#define VHFS_OP_PLAIN		BIT(11)	/* it touches no file, and needs no credentials */
+#define VHFS_OP_PLAIN		BIT(11)	/* it needs no credentials */
 #define VHFS_OP_TAIL		BIT(12)	/* bytes of any kind follow its strings */
 #define VHFS_OP_HOT		BIT(13)	/* it may sleep, and mostly does not */
 #define VHFS_OP_ROOM		BIT(14)	/* it may make a file that the guest is told of */
@@ -165,7 +165,8 @@ struct vhfs_direct {
  * @group: the caller's supplementary group, or VHFS_NO_GROUP
  * @session: the number of the session in which the request was decoded
  * @out_room: how many bytes the guest has for the reply, the header included
- * @node: the node that in.nodeid names; NULL with VHFS_OP_CLOSES if the guest has forgotten it
+ * @node: the node that in.nodeid names; NULL with VHFS_OP_CLOSES if the guest has forgotten it.
+ *	FORGET has one only if the poller's thread or a worker frees the node
  * @handle: the open file, without @node, while the poller's round carries out a READ
  * @reply_len: how many bytes of @reply go to the guest
  * @body: @body_len: the bytes behind @reply, allocated with kvmalloc()
@@ -628,6 +629,7 @@ void vhfs_node_closed(struct vhfs_node *node);
 bool vhfs_may_make(struct vhfs_req *req);
 int vhfs_node_know(struct vhfs_req *req, const struct vhfs_place *at, u64 *id);
 int vhfs_node_again(struct vhfs_req *req, struct vhfs_node *node);
+bool vhfs_node_may_free(struct vhfs_export *ex, u64 id, u64 count);
 bool vhfs_node_count_down(struct vhfs_node *node, u64 count);
 void vhfs_node_forget(struct vhfs_export *ex, u64 id, u64 count, bool may_sleep);
 void vhfs_node_unknow(struct vhfs_req *req, u64 id);

@@ -482,9 +482,12 @@ static int vhfs_know_new(struct vhfs_req *req, const struct vhfs_place *at,
 	if (!node)
 		return -ENOMEM;
 	r = vhfs_node_add(req, node, key, id);
-	/* The caller holds the dentry, too, so this does not drop the last reference. */
+	/*
+	 * The caller holds the dentry, too, so this does not drop its last reference, unless
+	 * another request has given the node a dentry meanwhile.
+	 */
 	if (r)
-		vhfs_node_free(node);
+		vhfs_node_put(node, !req->hot);
 	return r;
 }
 
@@ -689,6 +692,29 @@ static bool vhfs_node_remove(struct vhfs_node *node, u64 count)
 		vhfs_node_erase(table, node);
 	spin_unlock(&table->lock);
 	return gone;
+}
+
+/**
+ * vhfs_node_may_free - whether FORGET may free a removed file or directory
+ * @ex: the export
+ * @id: the node's id, from the guest
+ * @count: how many lookups the guest forgets
+ *
+ * The caller holds nothing, so the answer may be out of date.  To take a reference costs more, and
+ * most files that a guest forgets still have a name.
+ */
+bool vhfs_node_may_free(struct vhfs_export *ex, u64 id, u64 count)
+{
+	const struct vhfs_node *node;
+	const struct inode *inode;
+	bool may;
+
+	rcu_read_lock();
+	node = vhfs_node_by_id(ex, id);
+	inode = node ? READ_ONCE(node->inode) : NULL;
+	may = inode && !READ_ONCE(inode->i_nlink) && READ_ONCE(node->lookups) <= count;
+	rcu_read_unlock();
+	return may;
 }
 
 /**

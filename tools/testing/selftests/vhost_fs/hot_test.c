@@ -15,6 +15,7 @@
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <linux/fs.h>
 #include <linux/vhost_serve.h>
@@ -369,6 +370,57 @@ static void big_files_are_freed_by_workers(void)
 	fs_close(&f);
 }
 
+static u64 free_inodes(struct fs *f)
+{
+	struct statvfs st;
+
+	EXPECT(!statvfs(fs_path(f, ""), &st));
+	return st.f_ffree;
+}
+
+/* Returns how many FORGETs of a file, which is removed, the poller's thread carries out. */
+static u64 hot_forgets(struct fs *f, off_t size, bool open)
+{
+	u64 inodes = free_inodes(f), node, fh = 0, hot;
+
+	fs_host_write(f, "file", "x", 1);
+	EXPECT(!truncate(fs_path(f, "file"), size));
+	node = fs_node(f, "file");
+	if (open)
+		EXPECT_EQ(fs_open_node(f, node, O_RDWR, &fh), 0);
+	EXPECT_EQ(fs_remove(f, FUSE_UNLINK, FUSE_ROOT_ID, "file"), 0);
+	EXPECT_EQ(free_inodes(f), inodes - 1);
+	hot = ring_stats(f, 0).hot;
+	/* More than it was told: the guest may lie. */
+	fs_forget(f, node, open ? 1 : 7);
+	hot = ring_stats(f, 0).hot - hot;
+	EXPECT_EQ(fs_getattr(f, node, NULL), -ESTALE);
+	if (open) {
+		EXPECT_EQ(free_inodes(f), inodes - 1);
+		EXPECT_EQ(fs_release(f, node, fh), 0);
+	}
+	EVENTUALLY(free_inodes(f) == inodes);
+	return hot;
+}
+
+static void small_removed_files_are_freed_after_the_round(void)
+{
+	struct fs f;
+	u64 node, hot;
+
+	hot_begin(&f, "tmpfs");
+	EXPECT_EQ(hot_forgets(&f, 1, false), 1);
+	EXPECT_EQ(hot_forgets(&f, 2 << 20, false), 0);
+	EXPECT_EQ(hot_forgets(&f, 1, true), 0);
+	/* There is nothing to free. */
+	fs_host_write(&f, "file", "x", 1);
+	node = fs_node(&f, "file");
+	hot = ring_stats(&f, 0).hot;
+	fs_forget(&f, node, 1);
+	EXPECT_EQ(ring_stats(&f, 0).hot, hot);
+	fs_close(&f);
+}
+
 static u64 punted(struct fs *f)
 {
 	return ring_stats(f, 1).punted;
@@ -595,6 +647,7 @@ int main(int argc, char **argv)
 		TEST(stop_waits_for_one_that_sleeps),
 		TEST(an_owner_killed_asleep_leaves_no_thread),
 		TEST(big_files_are_freed_by_workers),
+		TEST(small_removed_files_are_freed_after_the_round),
 		TEST(what_takes_long_is_left_to_workers),
 		TEST(a_round_copies_so_much_and_no_more),
 		TEST(a_read_that_is_watched_is_left_to_workers),

@@ -244,6 +244,19 @@ static bool a_worker_forgets(struct stall *s)
 	return ring_stats(&s->f, FORGETS).punted != punted;
 }
 
+/* Send a FORGET in the slot FIRST, and do not wait for its end. */
+static void send_forget(struct stall *s, u64 node)
+{
+	struct {
+		struct fuse_in_header ih;
+		struct fuse_forget_in arg;
+	} in = { .arg.nlookup = 1 };
+	struct fs_raw raw = { .in = &in, .in_len = sizeof(in), .queue = FORGETS };
+
+	fs_header(&s->f, &in.ih, FUSE_FORGET, node, sizeof(in.arg));
+	fs_send(&s->f, FIRST, &raw);
+}
+
 /* A file system that no node holds any more can be unmounted. */
 static bool unmounted(const char *path)
 {
@@ -251,6 +264,11 @@ static bool unmounted(const char *path)
 		return true;
 	EXPECT_EQ(errno, EBUSY);
 	return false;
+}
+
+static bool a_forget_is_punted(struct stall *s)
+{
+	return ring_stats(&s->f, FORGETS).punted != s->ring.punted;
 }
 
 static bool the_other_is_unmounted(struct stall *s)
@@ -278,8 +296,8 @@ static bool in_time(bool (*cond)(struct stall *s), struct stall *s)
 static void a_reaper_that_waits(void)
 {
 	struct stall s;
-	u64 gone, slow, file, top;
-	bool late, freed;
+	u64 gone, next, slow, file, top, hot;
+	bool late, punted, freed;
 	int dir;
 
 	stall_dirs(&s);
@@ -287,28 +305,39 @@ static void a_reaper_that_waits(void)
 	EXPECT(!mkdir(fs_path(&s.f, "other"), 0755));
 	EXPECT(!mount("other", fs_path(&s.f, "other"), "tmpfs", 0, NULL));
 	fs_host_write(&s.f, "slow/gone", "data", 4);
+	fs_host_write(&s.f, "slow/next", "data", 4);
 	fs_host_write(&s.f, "other/file", "data", 4);
 	stall_guests(&s);
 	slow = fs_node(&s.f, "slow");
 	gone = fs_node(&s.f, "slow/gone");
+	next = fs_node(&s.f, "slow/next");
 	top = fs_node(&s.f, "other");
 	file = fs_node(&s.f, "other/file");
 	EXPECT(!a_worker_forgets(&s));
 	EXPECT(!unlink(fs_path(&s.f, "slow/gone")));
+	EXPECT(!unlink(fs_path(&s.f, "slow/next")));
 	dir = open(s.slow, O_RDONLY | O_DIRECTORY);
 	EXPECT(dir >= 0);
 	EXPECT(!ioctl(dir, FIFREEZE, 0));
 	fs_forget(&s.f, gone, 1);
 	late = in_time(a_worker_forgets, &s);
+	/* The thread that frees this file waits, too.  It must not be the poller's. */
+	s.ring = ring_stats(&s.f, FORGETS);
+	send_forget(&s, next);
+	punted = in_time(a_forget_is_punted, &s);
+	hot = ring_stats(&s.f, FORGETS).hot - s.ring.hot;
 	fs_forget(&s.f, file, 1);
 	fs_forget(&s.f, top, 2);
 	freed = in_time(the_other_is_unmounted, &s);
 	EXPECT(!ioctl(dir, FITHAW, 0));
 	EXPECT(late);
+	EXPECT(punted);
+	EXPECT_EQ(hot, 0);
 	EXPECT(freed);
+	fs_wait(&s.f, FIRST, FORGETS);
 	close(dir);
 	EVENTUALLY(!a_worker_forgets(&s));
-	fs_forget(&s.f, slow, 2);
+	fs_forget(&s.f, slow, 3);
 	EVENTUALLY(unmounted(s.slow));
 	stall_end(&s);
 }
