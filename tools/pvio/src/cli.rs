@@ -176,7 +176,7 @@ pub struct DiskArgs {
     )]
     pub serial: String,
 
-    /// When a write is done, for as long as the VM lives: the guest cannot change it
+    /// When a write of the guest is done; the guest cannot change this while the VM runs
     #[arg(long, value_enum, default_value = "writeback", value_name = "MODE")]
     pub cache: Cache,
 

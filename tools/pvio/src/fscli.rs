@@ -145,20 +145,21 @@ pub struct FsArgs {
     #[arg(long, value_name = "UID[:GID]")]
     pub squash: Option<Squash>,
 
-    /// Most files and directories that the guest may know at a time [default: the kernel's]
+    /// Most files and directories that the guest may know at a time [default: 1000000]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub max_nodes: u32,
 
-    /// Of these, how many may pin an inode in the host's memory; the kernel keeps a file handle
-    /// for the others [default: a tenth of --max-nodes on ext4 and xfs, and as many as are open; no limit on others]
+    /// How many of these may pin an inode in the host's memory; for the others the kernel keeps a
+    /// file handle [default: on ext4 and xfs a tenth of --max-nodes, but no fewer than are open; on
+    /// other file systems no limit]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub max_dentries: u32,
 
-    /// Most files and directories that the guest may have open [default: the kernel's]
+    /// Most files and directories that the guest may have open [default: 65536]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub max_handles: u32,
 
-    /// Most owners of locks, and most requests that wait for a lock [default: the kernel's]
+    /// Most owners of locks, and most requests that wait for a lock [default: 16384]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub max_locks: u32,
 
