@@ -314,7 +314,7 @@ def _modes_section(doc):
 
 
 def _polling_section(doc):
-    """Who looks for completions in the guest."""
+    """Ways to poll in the guest."""
     cards = []
     charts = []
     for n, (load, _) in enumerate(polling_loads(doc["rows"][0]) if doc["rows"] else ()):
@@ -347,7 +347,7 @@ def _polling_section(doc):
     table = _table(POLLING_HEADINGS, [line for r in doc["rows"] for line in polling_cells(r)])
     table += _table(RESTING_HEADINGS, [resting_cells(r) for r in doc["rows"]])
     return (
-        "<h2>Who looks for completions in the guest</h2><p>The candidates on the same disk "
+        "<h2>Ways to poll in the guest</h2><p>The candidates on the same disk "
         "of vhost_blk, 4 KiB random reads, one at a time where nothing else is said.</p>"
         f'<div class="grid">{"".join(cards)}</div>{table}'
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Who looks for completions in a guest: the candidates, side by side.
+"""Ways to poll in a guest: the candidates, side by side.
 
 Each serves the same disk of vhost_blk, whose poller is busy.  Five things are
 measured of it: reads one at a time; 32 at a time; one at a time beside each kind

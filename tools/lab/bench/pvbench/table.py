@@ -96,7 +96,7 @@ def render_polling(doc):
     """polling.json as text."""
     loads = [POLLING_HEADINGS, *(line for r in doc["rows"] for line in polling_cells(r))]
     resting = [RESTING_HEADINGS, *map(resting_cells, doc["rows"])]
-    title = "Who looks for completions in the guest: randread 4 KiB, vhost_blk busy"
+    title = "Ways to poll in the guest: randread 4 KiB, vhost_blk busy"
     return "\n".join([*head(doc["machine"]), title, *ruled(loads), *ruled(resting)])
 
 
