@@ -374,8 +374,8 @@ void pvfs_abandoned_await(struct pvfs_dev *dev)
 	for (i = 0; i < dev->nr_queues; i++) {
 		while (pvfs_has_late_release(&dev->queues[i])) {
 			if (time_after(jiffies, end)) {
-				pr_err("pvfs: %s does not answer RELEASE, and is given up\n",
-				       dev->tag);
+				pr_err("pvfs: %s: the server did not answer RELEASE for %u seconds after umount; giving up the device, check the server on the host\n",
+				       dev->tag, PVFS_EXIT_SECONDS);
 				queue_work(pvfs_fail_wq, &dev->fail_work);
 				return;
 			}

@@ -125,7 +125,8 @@ void pvfs_closes_finish(struct pvfs_dev *dev)
 	if (wait_event_timeout(dev->close_waitq, pvfs_no_close_is_sent(dev),
 			       PVFS_EXIT_SECONDS * HZ))
 		return;
-	pr_err("pvfs: %s does not answer FLUSH or RELEASE, and is given up\n", dev->tag);
+	pr_err("pvfs: %s: the server did not answer FLUSH or RELEASE for %u seconds at umount; giving up the device, check the server on the host\n",
+	       dev->tag, PVFS_EXIT_SECONDS);
 	queue_work(pvfs_fail_wq, &dev->fail_work);
 }
 

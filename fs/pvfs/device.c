@@ -77,7 +77,7 @@ static int pvfs_dev_list(struct pvfs_dev *dev)
 
 	mutex_lock(&pvfs_devs_mutex);
 	if (pvfs_dev_find_locked(dev->tag)) {
-		dev_err(&dev->vdev->dev, "another device has the tag %s: give each a tag of its own\n",
+		dev_err(&dev->vdev->dev, "the tag %s belongs to another device; give each device its own tag in the VMM\n",
 			dev->tag);
 		err = -EEXIST;
 	} else {
@@ -184,7 +184,7 @@ static void pvfs_fail_work(struct work_struct *work)
 
 	mutex_lock(&dev->lock);
 	if (pvfs_dev_live(dev)) {
-		dev_err(&dev->vdev->dev, "the device is given up: all requests fail until %s is unmounted and mounted again\n",
+		dev_err(&dev->vdev->dev, "resetting the device; all requests fail until %s is unmounted and mounted again\n",
 			dev->tag);
 		pvfs_stop(dev);
 		dev->given_up = true;
@@ -267,7 +267,7 @@ static int pvfs_size_rings(struct pvfs_dev *dev)
 		dev->ring_size = min(dev->ring_size,
 				     virtqueue_get_vring_size(dev->queues[i].poll.vq));
 	if (dev->ring_size < PVFS_RING_MIN) {
-		dev_err(&dev->vdev->dev, "rings of %u entries are too small, pvfs needs %u\n",
+		dev_err(&dev->vdev->dev, "the device's rings have %u entries, but pvfs needs %u; raise the queue size in the VMM\n",
 			dev->ring_size, PVFS_RING_MIN);
 		return -EINVAL;
 	}
@@ -328,7 +328,8 @@ int pvfs_dev_revive(struct pvfs_dev *dev)
 	if (!err)
 		err = pvfs_up(dev);
 	if (err)
-		dev_err(&vdev->dev, "the device cannot be restarted: error %d\n", err);
+		dev_err(&vdev->dev, "cannot restart the device: error %d; mount it again, or restart the VM\n",
+			err);
 	return err;
 }
 
@@ -340,8 +341,12 @@ static int pvfs_read_config(struct pvfs_dev *dev)
 			   PVFS_TAG_LEN);
 	virtio_cread_le(dev->vdev, struct virtio_fs_config, num_request_queues, &queues);
 	/* A line break in the tag would spoil the files in sysfs, and the table of mounts. */
-	if (!dev->tag[0] || strchr(dev->tag, '\n') || !queues) {
-		dev_err(&dev->vdev->dev, "the device has no usable tag, or no queue\n");
+	if (!dev->tag[0] || strchr(dev->tag, '\n')) {
+		dev_err(&dev->vdev->dev, "the device's tag is empty or has a line break; set another tag in the VMM\n");
+		return -EINVAL;
+	}
+	if (!queues) {
+		dev_err(&dev->vdev->dev, "the device has no request queue; give it at least one in the VMM\n");
 		return -EINVAL;
 	}
 	dev->nr_queues = min(queues, nr_cpu_ids);
@@ -456,7 +461,7 @@ static int pvfs_freeze(struct virtio_device *vdev)
 
 	mutex_lock(&dev->lock);
 	if (dev->fc) {
-		dev_err(&vdev->dev, "%s is mounted, so the device cannot be suspended: unmount it first\n",
+		dev_err(&vdev->dev, "cannot suspend the device while %s is mounted; unmount it first\n",
 			dev->tag);
 		err = -EBUSY;
 	} else {

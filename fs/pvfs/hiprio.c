@@ -498,6 +498,7 @@ void pvfs_hiprio_drain(struct pvfs_dev *dev)
 			return;
 		usleep_range(500, 1000);
 	}
-	pr_err("pvfs: %s does not take FORGET, and is given up\n", dev->tag);
+	pr_err("pvfs: %s: the server did not take FORGET for %u seconds at umount; giving up the device, check the server on the host\n",
+	       dev->tag, PVFS_EXIT_SECONDS);
 	queue_work(pvfs_fail_wq, &dev->fail_work);
 }

@@ -68,6 +68,6 @@ module_exit(pvfs_exit);
  * The module has no MODULE_DEVICE_TABLE, because udev must not load it for devices that virtiofs
  * drives.
  */
-MODULE_DESCRIPTION("virtio-fs whose callers poll");
+MODULE_DESCRIPTION("Polling file system for virtio-fs devices");
 MODULE_ALIAS_FS("pvfs");
 MODULE_LICENSE("GPL");

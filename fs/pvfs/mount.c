@@ -57,7 +57,7 @@ static int pvfs_check_param(struct fs_context *fsc, struct fs_parameter *param, 
 	if (opt == PVFS_OPT_DAX || (opt == PVFS_OPT_CACHE && result->uint_32 == dev->cache) ||
 	    (opt == PVFS_OPT_TIMEOUT && result->uint_32 == dev->timeout))
 		return 0;
-	return invalfc(fsc, "%s= cannot be changed by a remount", param->key);
+	return invalfc(fsc, "%s= cannot be changed by a remount; unmount first", param->key);
 }
 
 static int pvfs_parse_param(struct fs_context *fsc, struct fs_parameter *param)
@@ -297,11 +297,13 @@ static int pvfs_same_options(struct fs_context *fsc, struct pvfs_dev *dev)
 	struct pvfs_context *ctx = fsc->fs_private;
 
 	if (ctx->cache_given && dev->cache != ctx->cache) {
-		errorfc(fsc, "%s is mounted already, with another cache=", dev->tag);
+		errorfc(fsc, "%s is already mounted with cache=%s; use that, or unmount it first",
+			dev->tag, pvfs_cache_name(dev->cache));
 		return -EBUSY;
 	}
 	if (ctx->timeout_given && dev->timeout != ctx->timeout) {
-		errorfc(fsc, "%s is mounted already, with another timeout=", dev->tag);
+		errorfc(fsc, "%s is already mounted with timeout=%u; use that, or unmount it first",
+			dev->tag, dev->timeout);
 		return -EBUSY;
 	}
 	return 0;
@@ -346,9 +348,10 @@ static int pvfs_await_dev(struct fs_context *fsc, struct pvfs_dev *dev)
 	err = pvfs_dev_revive(dev);
 	mutex_unlock(&dev->lock);
 	if (err == -EBUSY)
-		errorfc(fsc, "%s was given up, and is still mounted: unmount it first", dev->tag);
+		errorfc(fsc, "%s has failed and is still mounted; unmount it first", dev->tag);
 	else if (err)
-		errorfc(fsc, "the device of %s is gone, or does not restart", dev->tag);
+		errorfc(fsc, "the device of %s is gone or cannot be restarted; see the kernel log",
+			dev->tag);
 	return err;
 }
 
@@ -359,10 +362,10 @@ static int pvfs_get_tree(struct fs_context *fsc)
 	int err;
 
 	if (!fsc->source)
-		return invalfc(fsc, "no tag is given: mount -t pvfs TAG DIRECTORY");
+		return invalfc(fsc, "no tag given; use mount -t pvfs TAG DIRECTORY");
 	dev = pvfs_dev_find(fsc->source);
 	if (!dev) {
-		errorfc(fsc, "pvfs has no device with tag %s; mount.pvfs takes it from virtiofs",
+		errorfc(fsc, "no pvfs device has tag %s; mount.pvfs can move it from virtiofs",
 			fsc->source);
 		return -ENODEV;
 	}

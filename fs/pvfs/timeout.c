@@ -102,7 +102,8 @@ static void pvfs_timeout_work(struct work_struct *work)
 		pvfs_timeout_later(dev);
 		return;
 	}
-	pr_err("pvfs: %s has not answered for %u seconds (timeout=)\n", dev->tag, dev->timeout);
+	pr_err("pvfs: %s: the server has not answered for %u seconds (timeout=); giving up the device, data not yet written back are lost\n",
+	       dev->tag, dev->timeout);
 	queue_work(pvfs_fail_wq, &dev->fail_work);
 }
 

@@ -118,7 +118,8 @@ void pvfs_umount_begin(struct super_block *sb)
 	if (!ping)
 		return;
 	if (!pvfs_ping_is_answered(dev, ping)) {
-		pr_err("pvfs: %s does not answer, and is given up (umount -f)\n", dev->tag);
+		pr_err("pvfs: %s: umount -f got no answer from the server; giving up the device, data not yet written back are lost\n",
+		       dev->tag);
 		queue_work(pvfs_fail_wq, &dev->fail_work);
 		/*
 		 * fail_work ends every request, the ping as well, unless the reset never ends.

@@ -26,7 +26,7 @@ struct virtio_poll_settings pvfs_poll_settings = {
 };
 
 module_param_named(poll_max_us, pvfs_poll_settings.max_us, uint, 0644);
-MODULE_PARM_DESC(poll_max_us, "Longest expected wait to poll through (microseconds, default 200; 0: never poll)");
+MODULE_PARM_DESC(poll_max_us, "Poll for a reply if it is expected within this time (microseconds, default 200; 0: never poll)");
 
 static u64 pvfs_poll_max_ns(void)
 {
