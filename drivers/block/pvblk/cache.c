@@ -145,7 +145,7 @@ void pvblk_cache_restore(struct pvblk_dev *dev)
 		cached = pvblk_change_mode(dev, cached);
 	/* Do not freeze the queue: a freeze would wait for requests that cannot run. */
 	if (cached && !pvblk_flushes(dev) && pvblk_set_flushes(dev, true, false))
-		dev_err(&dev->vdev->dev, "the device caches writes, but the disk cannot be flushed: synced data may be lost\n");
+		dev_err(&dev->vdev->dev, "the device caches writes, but flushes cannot be turned on; synced data may be lost, unmount the disk and bind it again\n");
 	mutex_unlock(&dev->cache_mutex);
 }
 

@@ -28,7 +28,7 @@
 
 static char *claim;
 module_param(claim, charp, 0444);
-MODULE_PARM_DESC(claim, "Devices to take on loading: all, or names (virtio3 or, of its parent, 0000:00:05.0) with commas; default none");
+MODULE_PARM_DESC(claim, "Devices to bind when the module loads: all, or a comma-separated list of names (virtio3, or the parent's 0000:00:05.0); default none");
 
 /* This matches nothing, or with claim=all every block device. */
 struct virtio_device_id pvblk_id_table[2];
@@ -119,7 +119,8 @@ static int pvblk_probe_again(struct device *d, void *unused)
 	if (err)
 		err = device_driver_attach(OURS, d);
 	if (err)
-		dev_warn(d, "virtio_pvblk could not take this disk: error %d\n", err);
+		dev_warn(d, "virtio_pvblk cannot bind the device: error %d; it has no driver now\n",
+			 err);
 	return 0;
 }
 
@@ -136,7 +137,8 @@ static int pvblk_claim_one(struct device *d, void *data)
 	++*free;
 	err = pvblk_attach(OURS, d);
 	if (err)
-		dev_warn(d, "virtio_pvblk could not take this disk: error %d\n", err);
+		dev_warn(d, "virtio_pvblk cannot bind the device: error %d; it has no driver now\n",
+			 err);
 	return 0;
 }
 
@@ -147,7 +149,7 @@ static int pvblk_claim_named(void)
 
 	/* With "none" on the kernel's command line, a user undoes a claim= that is configured. */
 	if (!err && !free && strcmp(claim, "none"))
-		pr_notice("virtio_pvblk: claim=%s: no device of these names is without a driver: see pvblkctl list\n",
+		pr_notice("virtio_pvblk: claim=%s: the named devices do not exist or have a driver already; see pvblkctl list, and use pvblkctl take\n",
 			  claim);
 	return err;
 }
@@ -250,7 +252,7 @@ static int pvblk_move_dev(struct device *d, struct device_driver *from, struct d
 	WRITE_ONCE(pvblk_moving, d);
 	err = pvblk_attach(to, d);
 	if (err && from && pvblk_attach(from, d))
-		dev_warn(d, "this disk has no driver now: bind it by /sys/bus/virtio/drivers/virtio_blk/bind\n");
+		dev_warn(d, "the disk has no driver now; write the device's name to /sys/bus/virtio/drivers/virtio_blk/bind\n");
 	WRITE_ONCE(pvblk_moving, NULL);
 	return err;
 }

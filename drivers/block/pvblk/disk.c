@@ -16,7 +16,7 @@
  */
 static unsigned int first_index = 26;
 module_param(first_index, uint, 0444);
-MODULE_PARM_DESC(first_index, "Index of the first disk name: 0 is vda, 26 (the default) vdaa");
+MODULE_PARM_DESC(first_index, "Number of the first disk's name (0: vda, 1: vdb; default 26: vdaa)");
 
 static int pvblk_major;
 static DEFINE_IDA(pvblk_ida);
@@ -164,7 +164,7 @@ static int pvblk_check_name(const char *name, struct gendisk *mine)
 	put_device(other);
 	if (other == disk_to_dev(mine))
 		return 0;
-	pr_err("virtio_pvblk: the name %s is taken: load the module with another first_index\n",
+	pr_err("virtio_pvblk: the name %s is taken; load the module with another first_index\n",
 	       name);
 	return -EEXIST;
 }

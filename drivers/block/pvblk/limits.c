@@ -80,7 +80,7 @@ static int pvblk_read_discard(struct virtio_device *vdev, struct queue_limits *l
 		u32 align = pvblk_read32(vdev, f, CONFIG_AT(secure_erase_sector_alignment), 0);
 
 		if (!max || !max_seg || !align) {
-			dev_err(&vdev->dev, "the device offers secure erase with a limit of 0\n");
+			dev_err(&vdev->dev, "the device offers secure erase, but one of its limits is 0; turn secure erase off in the VMM\n");
 			return -EINVAL;
 		}
 		lim->max_secure_erase_sectors = max;
@@ -113,7 +113,7 @@ int pvblk_read_limits(struct virtio_device *vdev, unsigned int ring_size,
 	pvblk_read_segments(vdev, ring_size, lim);
 	/* The block layer would refuse this, too, but with a warning. */
 	if (lim->max_segment_size < PAGE_SIZE) {
-		dev_err(&vdev->dev, "the device's segment limit of %u bytes is less than a page\n",
+		dev_err(&vdev->dev, "the device's segment limit (size_max) of %u bytes is less than a page; raise it in the VMM\n",
 			lim->max_segment_size);
 		return -EINVAL;
 	}

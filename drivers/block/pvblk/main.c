@@ -17,23 +17,23 @@
 
 static unsigned int num_request_queues;
 module_param(num_request_queues, uint, 0644);
-MODULE_PARM_DESC(num_request_queues, "Most queues to use for a device (0: one for each CPU, and those for IOPOLL)");
+MODULE_PARM_DESC(num_request_queues, "Maximum number of queues per device (default 0: one per CPU, plus poll_queues)");
 
 static unsigned int poll_queues;
 module_param(poll_queues, uint, 0644);
-MODULE_PARM_DESC(poll_queues, "How many of a device's queues are set aside for io_uring's IOPOLL");
+MODULE_PARM_DESC(poll_queues, "Number of queues per device that only io_uring's IOPOLL uses (default 0)");
 
 static unsigned int queue_depth;
 module_param(queue_depth, uint, 0444);
-MODULE_PARM_DESC(queue_depth, "Requests in a queue at most (0: as many as the ring holds)");
+MODULE_PARM_DESC(queue_depth, "Maximum number of requests in flight per queue (default 0: as many as fit into the ring)");
 
 static char *mode = "adaptive";
 module_param(mode, charp, 0444);
-MODULE_PARM_DESC(mode, "Mode of new devices: adaptive (default), busy or irq");
+MODULE_PARM_DESC(mode, "Polling mode of new disks: adaptive (default), busy or irq");
 
 static unsigned int poll_max_us = 200;
 module_param(poll_max_us, uint, 0644);
-MODULE_PARM_DESC(poll_max_us, "Adaptive mode of new devices: poll if the wait is expected to be at most this (microseconds, default 200)");
+MODULE_PARM_DESC(poll_max_us, "Adaptive mode of new disks: poll for an answer if it is expected within this time (microseconds, default 200)");
 
 static enum virtio_poll_mode pvblk_default_mode;
 
@@ -55,7 +55,7 @@ static int pvblk_count_queues(struct pvblk_dev *dev)
 	virtio_cread_feature(dev->vdev, VIRTIO_BLK_F_MQ, struct virtio_blk_config,
 			     num_queues, &offered);
 	if (!offered) {
-		dev_err(&dev->vdev->dev, "the device offers multiqueue but has no queue\n");
+		dev_err(&dev->vdev->dev, "the device offers multiqueue but reports 0 queues; set at least 1 in the VMM\n");
 		return -EINVAL;
 	}
 	poll = min(poll_queues, nr_cpu_ids);
@@ -267,7 +267,8 @@ int pvblk_bring_up(struct pvblk_dev *dev)
 	if (err)
 		return err;
 	if (pvblk_ring_size(dev) < dev->ring_size) {
-		dev_err(&dev->vdev->dev, "the device's rings are smaller than before\n");
+		dev_err(&dev->vdev->dev, "the device's rings became smaller than %u entries; restore its queue size in the VMM\n",
+			dev->ring_size);
 		pvblk_take_down(dev);
 		return -EINVAL;
 	}
@@ -286,7 +287,7 @@ static int pvblk_alloc_tags(struct pvblk_dev *dev)
 	/* Without indirect descriptors a request takes at least two entries, mostly three. */
 	if (!virtio_has_feature(dev->vdev, VIRTIO_RING_F_INDIRECT_DESC)) {
 		if (depth < 3) {
-			dev_err(&dev->vdev->dev, "a ring of %u entries is too small for a request\n",
+			dev_err(&dev->vdev->dev, "the device's rings have %u entries, but a request needs 3; raise the queue size in the VMM\n",
 				depth);
 			return -EINVAL;
 		}
@@ -341,7 +342,7 @@ static int pvblk_probe(struct virtio_device *vdev)
 	int err;
 
 	if (!vdev->config->get) {
-		dev_err(&vdev->dev, "cannot read the device's configuration\n");
+		dev_err(&vdev->dev, "the device's transport gives no access to its configuration, so the driver cannot use it\n");
 		return -EINVAL;
 	}
 
@@ -480,7 +481,7 @@ static int pvblk_freeze(struct virtio_device *vdev)
 	if (dev->suspended)
 		return 0;
 	if (!pvblk_quiesce(dev)) {
-		dev_err(&vdev->dev, "the device does not answer, so it cannot be suspended\n");
+		dev_err(&vdev->dev, "cannot suspend, because the device did not answer all requests within io_timeout; check the disk on the host\n");
 		return -EBUSY;
 	}
 
@@ -539,7 +540,7 @@ static int __init pvblk_init(void)
 	int err = match_string(pvblk_mode_names, VIRTIO_POLL_BUSY + 1, mode);
 
 	if (err < 0) {
-		pr_err("virtio_pvblk: mode must be adaptive, busy or irq, not %s\n", mode);
+		pr_err("virtio_pvblk: mode=%s is unknown; use adaptive, busy or irq\n", mode);
 		return -EINVAL;
 	}
 	pvblk_default_mode = err;

@@ -455,7 +455,7 @@ static enum blk_eh_timer_return pvblk_timeout(struct request *req)
 		queue_work(pvblk_wq, &dev->restart_work);
 		return BLK_EH_RESET_TIMER;
 	}
-	dev_warn_ratelimited(&dev->vdev->dev, "queue %u: the device has not answered request %d within io_timeout: waiting on, look at the disk on the host\n",
+	dev_warn_ratelimited(&dev->vdev->dev, "queue %u: the device did not answer request %d within io_timeout; still waiting, check the disk on the host\n",
 			     vq->index, req->tag);
 	if (!READ_ONCE(dev->dead))
 		virtqueue_notify(vq->q.vq);
@@ -519,7 +519,7 @@ void pvblk_fail_work(struct work_struct *work)
 	struct request_queue *q = dev->disk->queue;
 	unsigned int i;
 
-	dev_err(&dev->vdev->dev, "the device is gone, does not answer, or has broken its ring: all I/O fails until a driver is bound to it again\n");
+	dev_err(&dev->vdev->dev, "the device is gone, does not answer, or broke its ring; all I/O fails until you unbind the device and bind it again\n");
 	WRITE_ONCE(dev->dead, true);
 	blk_mq_quiesce_queue(q);
 	pvblk_reset(dev->vdev);

@@ -119,7 +119,7 @@ static void pvblk_restart(struct pvblk_dev *dev)
 	bool there;
 	int err;
 
-	dev_warn(&dev->vdev->dev, "the device has stopped: resetting it, and sending its requests again\n");
+	dev_warn(&dev->vdev->dev, "the device stopped; resetting it and sending its requests again\n");
 	blk_mq_quiesce_queue(q);
 	disable_work_sync(&q->timeout_work);
 	there = pvblk_reset(dev->vdev);
@@ -130,7 +130,7 @@ static void pvblk_restart(struct pvblk_dev *dev)
 	there &= pvblk_take_down(dev);
 	err = there ? pvblk_start_anew(dev) : -ENODEV;
 	if (err) {
-		dev_err(&dev->vdev->dev, "cannot restart the device (error %d): all I/O fails until a driver is bound to it again\n",
+		dev_err(&dev->vdev->dev, "cannot restart the device: error %d; all I/O fails until you unbind the device and bind it again\n",
 			err);
 		WRITE_ONCE(dev->dead, true);
 	}
