@@ -675,10 +675,11 @@ static void vpoll_setup(unsigned int cpu)
 		.size = sizeof(attr),
 		.sched_policy = SCHED_IDLE,
 	};
+	int err = sched_setattr_nocheck(current, &attr);
 
-	if (sched_setattr_nocheck(current, &attr))
-		pr_warn("virtio_poll: the thread of CPU %u could not get class SCHED_IDLE, and takes CPU time from other tasks\n",
-			cpu);
+	if (err)
+		pr_warn("virtio_poll: cpu %u: cannot make the polling thread SCHED_IDLE: error %d; it takes CPU time from other tasks\n",
+			cpu, err);
 	vpoll_notifier_add(&per_cpu(vpoll_pollers, cpu));
 }
 
@@ -860,5 +861,5 @@ static void __exit vpoll_exit(void)
 subsys_initcall(vpoll_init);
 module_exit(vpoll_exit);
 
-MODULE_DESCRIPTION("Polling of virtqueues in time that the CPU does not need");
+MODULE_DESCRIPTION("Polls virtqueues while the CPU is idle");
 MODULE_LICENSE("GPL");
