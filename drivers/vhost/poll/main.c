@@ -26,12 +26,12 @@
 unsigned int vhost_poll_max_window_us = 200;
 module_param_named(max_window_us, vhost_poll_max_window_us, uint, 0644);
 MODULE_PARM_DESC(max_window_us,
-		 "adaptive mode: poll at most this long after the last work (microseconds, default 200)");
+		 "Adaptive mode: keep polling for up to this time after the last request (microseconds, default 200)");
 
 unsigned int vhost_poll_max_run_us = 250;
 module_param_named(max_run_us, vhost_poll_max_run_us, uint, 0644);
 MODULE_PARM_DESC(max_run_us,
-		 "give the rings to another thread if a request takes longer than this, or twice this at most (microseconds, at least 50; 0: never; default 250)");
+		 "Hand the rings to another thread when one request has run for this time, or at the latest for twice this time (microseconds, minimum 50, default 250; 0: never)");
 
 /* One CREATE at a time, so that a descriptor gets one poller. */
 static DEFINE_MUTEX(create_lock);
