@@ -697,5 +697,5 @@ static void __exit vserve_exit(void)
 }
 module_exit(vserve_exit);
 
-MODULE_DESCRIPTION("Serves rings of KVM guests for vhost devices");
+MODULE_DESCRIPTION("Serves the rings of KVM guests for vhost_blk and vhost_fs");
 MODULE_LICENSE("GPL");

@@ -23,7 +23,7 @@
 static unsigned int vserve_stop_timeout = 60;
 module_param_named(stop_timeout, vserve_stop_timeout, uint, 0644);
 MODULE_PARM_DESC(stop_timeout,
-		 "Seconds that a stop waits for a backend's answers, 0: without end (default 60)");
+		 "Seconds to wait for the backend's answers when a vring stops (default 60; 0: no limit)");
 
 static void vserve_free_reqs(struct vserve_vring *vring)
 {
@@ -245,7 +245,7 @@ static void vserve_warn_of_backend(struct vserve_vring *vring)
 {
 	struct vserve_dev *dev = vring->dev;
 
-	pr_warn_ratelimited("%s-%d: vring %u cannot stop: the backend did not answer %u requests within %u s (stop_timeout)\n",
+	pr_warn_ratelimited("%s-%d: vring %u cannot stop: the backend did not answer %u requests within %u seconds (stop_timeout); check the disk or file system on the host\n",
 			    dev->ops->name, dev->id, vring->index,
 			    READ_ONCE(vring->nr_inflight), READ_ONCE(vserve_stop_timeout));
 }

@@ -409,7 +409,7 @@ static bool vserve_take_want(struct vserve_workers *w)
 static void vserve_tend_failed(struct vserve_workers *w, int err)
 {
 	if (w->first)
-		pr_warn_ratelimited("%s: no thread in the owner's cgroup (%pe): its work is not charged\n",
+		pr_warn_ratelimited("%s: cannot create a worker in the owner's cgroup (%pe); other threads do the work, and the cgroup is not charged for it\n",
 				    w->name, ERR_PTR(err));
 	spin_lock(&w->lock);
 	w->wanted = 0;
@@ -433,7 +433,7 @@ static void vserve_give_back(struct vserve_workers *w)
 	list_for_each_entry(thread, &w->threads, node) {
 		r = cgroup_attach_task_all(current, thread->task);
 		if (r)
-			pr_warn_ratelimited("%s: a thread stays in the former owner's cgroup (%pe)\n",
+			pr_warn_ratelimited("%s: cannot move a worker out of the former owner's cgroup (%pe); the cgroup cannot be removed until the backend answers\n",
 					    w->name, ERR_PTR(r));
 	}
 }
