@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The character device: open, owner, features, memory table, vrings, start and
- * stop.  Everything here but the counters runs under the device's mutex, in the
- * order the user calls it; see linux/vhost_serve.h for the rest.
+ * The character device: open, owner, features, memory table, vrings, start and stop.  All ioctls
+ * run under the device's mutex, one at a time, except those in vserve_ioctl_unlocked().  See
+ * linux/vhost_serve.h for the rest.
  */
 #include <linux/cgroup.h>
 #include <linux/compat.h>
@@ -23,7 +23,7 @@
 
 static DEFINE_IDA(vserve_ids);
 
-/* Ends devices whose backends did not answer in time. */
+/* Its works end devices for which release() does not wait: see vserve_release(). */
 static struct workqueue_struct *vserve_late_wq;
 
 static void vserve_put_cgroups(struct vserve_dev *dev)
@@ -35,7 +35,10 @@ static void vserve_put_cgroups(struct vserve_dev *dev)
 	dev->memcg = NULL;
 }
 
-/* Block I/O of workers and pollers, and memory of workers, is the owner's. */
+/*
+ * Note the cgroups of the caller, which becomes the owner.  The owner pays for the block I/O of
+ * workers and pollers, and for the memory that workers allocate.
+ */
 static void vserve_get_cgroups(struct vserve_dev *dev)
 {
 	vserve_put_cgroups(dev);
@@ -52,7 +55,7 @@ static u64 vserve_features_of(struct vserve_dev *dev)
 }
 
 /**
- * vserve_any_running - is any vring served, or does any still wait for its backend?
+ * vserve_any_running - whether a vring runs, or still waits for its backend
  * @dev: its mutex is held
  */
 bool vserve_any_running(struct vserve_dev *dev)
@@ -66,7 +69,7 @@ bool vserve_any_running(struct vserve_dev *dev)
 }
 EXPORT_SYMBOL_GPL(vserve_any_running);
 
-/* All at once, so that they wait for the same backend at the same time. */
+/* Begin with all vrings before the caller waits for the first, so that they wait together. */
 static void vserve_begin_stop_all(struct vserve_dev *dev)
 {
 	unsigned int i;
@@ -86,7 +89,7 @@ static int vserve_stop_all(struct vserve_dev *dev)
 	return r;
 }
 
-/* The same, for as long as it takes. */
+/* Stop all vrings as well, but wait for the backend without a limit. */
 static void vserve_finish_stop_all(struct vserve_dev *dev)
 {
 	unsigned int i;
@@ -96,7 +99,7 @@ static void vserve_finish_stop_all(struct vserve_dev *dev)
 		vserve_vring_finish_stop(dev->vrings[i]);
 }
 
-/* Returns false if release() is not to wait any longer. */
+/* Returns false if the caller should not wait any longer: see vserve_vring_await(). */
 static bool vserve_await_all(struct vserve_dev *dev)
 {
 	unsigned int i;
@@ -109,8 +112,8 @@ static bool vserve_await_all(struct vserve_dev *dev)
 }
 
 /**
- * vserve_set_table - VHOST_SET_MEM_TABLE, for vserve_ops.set_table
- * @dev: its mutex is held, by its owner
+ * vserve_set_table - carry out VHOST_SET_MEM_TABLE; vserve_ops.set_table calls this
+ * @dev: the device; the caller is the owner, and holds the device's mutex
  * @argp: the argument of the ioctl
  */
 long vserve_set_table(struct vserve_dev *dev, void __user *argp)
@@ -147,9 +150,9 @@ static long vserve_set_features(struct vserve_dev *dev, u64 __user *argp)
 }
 
 /*
- * vhost_dev_init() is all there is to initialise a virtqueue, so it gets a
- * device for it; what it would know of ours, were it there from the start, is
- * set after.
+ * vhost initialises virtqueues only together with their device, in vhost_dev_init().  So lend it a
+ * device of its own for one virtqueue.  Then set the fields that the virtqueue would have if it had
+ * belonged to @dev from the start.
  */
 static int vserve_init_vq(struct vserve_dev *dev, struct vhost_virtqueue *vq)
 {
@@ -189,9 +192,9 @@ static int vserve_add_vring(struct vserve_dev *dev)
 }
 
 /*
- * A vring is made when it is first set up, as it has room for the longest
- * iovec and most guests have few of them.  vhost knows them by their number,
- * so those before it are made, too.
+ * Make a vring when the owner first sets it up.  A vring is large, because it has room for the
+ * longest iovec, and most guests use few vrings.  vhost finds a vring by its index in an array, so
+ * make those before it, too.
  */
 static int vserve_make_vring(struct vserve_dev *dev, unsigned long index)
 {
@@ -249,7 +252,7 @@ static long vserve_go_on(struct vserve_dev *dev, unsigned long index)
 }
 
 /**
- * vserve_flush_requests - wait until no worker holds anything of a request
+ * vserve_flush_requests - wait until no worker uses anything of a request
  * @dev: its mutex is held, and no vring runs or stops
  */
 void vserve_flush_requests(struct vserve_dev *dev)
@@ -262,8 +265,8 @@ void vserve_flush_requests(struct vserve_dev *dev)
 EXPORT_SYMBOL_GPL(vserve_flush_requests);
 
 /*
- * Lets go of what belongs to the owner.  All vrings are stopped.  With @keep the device keeps what
- * it serves, for the next owner.
+ * Drop all that belongs to the owner.  The caller has stopped all vrings.  If @keep is set, the
+ * device keeps the disk or directory that it serves, for the next owner.
  */
 static void vserve_forget(struct vserve_dev *dev, bool keep)
 {
@@ -271,7 +274,7 @@ static void vserve_forget(struct vserve_dev *dev, bool keep)
 
 	for (i = 0; i < dev->vdev.nvqs; i++)
 		vserve_vring_drop_poller(dev->vrings[i]);
-	/* Its workers may hold what forget() lets go of, and they have the owner's cgroups. */
+	/* End the workers first: they use what forget() drops, and are in the owner's cgroups. */
 	vserve_flush_requests(dev);
 	vserve_workers_end(dev->workers);
 	dev->workers = NULL;
@@ -304,7 +307,7 @@ static long vserve_reset_owner(struct vserve_dev *dev, bool keep)
 	return 0;
 }
 
-/* GET_VRING_BASE ends the service: the index it returns is the last one. */
+/* GET_VRING_BASE stops the vring, because the index that it returns must not change any more. */
 static int vserve_before_vring_ioctl(struct vserve_dev *dev, unsigned int cmd,
 				     void __user *argp)
 {
@@ -319,7 +322,7 @@ static int vserve_before_vring_ioctl(struct vserve_dev *dev, unsigned int cmd,
 	return r;
 }
 
-/* There is no dirty log: a used ring that asks for one is not accepted. */
+/* Refuse all flags.  The only one asks for a dirty log, and this module keeps none. */
 static long vserve_check_vring_addr(struct vserve_dev *dev, void __user *argp)
 {
 	struct vhost_vring_addr addr;
@@ -382,7 +385,7 @@ static long vserve_base_ioctl(struct vserve_dev *dev, unsigned int cmd,
 	return r == -ENOIOCTLCMD ? -ENOTTY : r;
 }
 
-/* By @cmd without its size, which is in the argument: see linux/vhost_poll.h */
+/* @cmd comes without its size, because the argument has the size: see linux/vhost_poll.h. */
 static long vserve_shared_ioctl(struct vserve_dev *dev, unsigned int cmd,
 				unsigned long arg)
 {
@@ -428,7 +431,10 @@ static long vserve_ioctl_locked(struct vserve_dev *dev, unsigned int cmd,
 			return -ENOTTY;
 		if (_IOC_NR(cmd) >= VSERVE_DEVICE_NR)
 			return dev->ops->ioctl(dev, cmd & ~IOCSIZE_MASK, arg);
-		/* vhost would read an index before it says that it is not known. */
+		/*
+		 * Keep unknown commands of this range from vhost, which would read an index from
+		 * the argument before it refuses them.
+		 */
 		if (_IOC_NR(cmd) >= VSERVE_SHARED_NR)
 			return vserve_shared_ioctl(dev, cmd & ~IOCSIZE_MASK,
 						   arg);
@@ -436,7 +442,10 @@ static long vserve_ioctl_locked(struct vserve_dev *dev, unsigned int cmd,
 	}
 }
 
-/* One that wanted to arm a vring while vhost had its mutex left it as it was. */
+/*
+ * Wake the pollers of all vrings.  A poller that wanted to arm a vring while an ioctl held the
+ * vring's mutex has not armed it: see vserve_held_elsewhere().
+ */
 static void vserve_wake_pollers(struct vserve_dev *dev)
 {
 	unsigned int i;
@@ -445,7 +454,7 @@ static void vserve_wake_pollers(struct vserve_dev *dev)
 		vhost_poll_wake(&dev->vrings[i]->src);
 }
 
-/* These take no mutex: another ioctl may hold it for as long as a backend takes. */
+/* These do not take the mutex, because another ioctl may hold it while it waits for a backend. */
 static long vserve_ioctl_unlocked(struct vserve_dev *dev, unsigned int cmd,
 				  unsigned long arg)
 {
@@ -459,8 +468,8 @@ static long vserve_ioctl_unlocked(struct vserve_dev *dev, unsigned int cmd,
 
 /**
  * vserve_ioctl - unlocked_ioctl() of a device
- * @file: of the device
- * @cmd: of vhost, of linux/vhost_serve.h, or of the device's own range
+ * @file: the device's file
+ * @cmd: a command of vhost, of uapi/linux/vhost_serve.h, or of the device's own range
  * @arg: its argument
  */
 long vserve_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
@@ -509,16 +518,20 @@ static struct vserve_dev *vserve_alloc_dev(const struct vserve_ops *ops)
 	if (dev->id < 0)
 		goto free;
 	/*
-	 * Works of @wq change disks and file systems, so they are frozen before a hibernation
-	 * takes its snapshot; see drivers/vhost/poll/poller.c for the pollers.  Those of @end_wq
-	 * are not, because a work of @wq that is to end first may wait for one of them.  Those of
-	 * @ring_wq do no I/O, and may wait for a backend, or for a page fault that the owner
-	 * serves, which is frozen before them.  workers.c stops before @wq freezes.
+	 * @wq is freezable, because its works change disks and file systems, and must not do so
+	 * after a hibernation has taken its snapshot.  The head of drivers/vhost/poll/poller.c says
+	 * how pollers freeze.  The workers of workers.c take no more jobs before @wq freezes.
 	 *
-	 * None has WQ_MEM_RECLAIM.  Each would get a thread when the device is opened, and no
-	 * cgroup is charged for it.  File systems flush works of theirs that have none, in those
-	 * of @wq and, if a write that ends is to be synced, in those of @end_wq.  Works of @ring_wq
-	 * bring the guest's pages in, so they need memory themselves, and then wait for @wq.
+	 * @end_wq is not freezable, because a work of @wq may have to wait for one of its works
+	 * before @wq can freeze.  @ring_wq is not freezable, because its works may wait for a
+	 * backend, or for a page fault that the owner handles, and user space freezes first.  They
+	 * do no I/O themselves.
+	 *
+	 * No queue has WQ_MEM_RECLAIM.  A queue with that flag gets a thread when the device is
+	 * opened, and no cgroup is charged for this thread.  Works of @wq, and those of @end_wq
+	 * that sync a write, call file systems, which flush queues of their own that lack the flag.
+	 * Works of @ring_wq bring the guest's pages in, so they need memory themselves, and then
+	 * wait for @wq.
 	 */
 	dev->wq = alloc_workqueue("%s-%d", WQ_UNBOUND | WQ_FREEZABLE,
 				  ops->max_workers, ops->name, dev->id);
@@ -540,8 +553,8 @@ free:
 
 /**
  * vserve_open - open() of a device
- * @file: being opened; its private_data is the device from now on
- * @ops: the device's
+ * @file: the file that is being opened; its private_data points to the device from now on
+ * @ops: the operations of the device
  */
 int vserve_open(struct file *file, const struct vserve_ops *ops)
 {
@@ -562,7 +575,7 @@ int vserve_open(struct file *file, const struct vserve_ops *ops)
 }
 EXPORT_SYMBOL_GPL(vserve_open);
 
-/* The file is closed.  Waits until all vrings have stopped. */
+/* End a device whose file is closed.  This waits until all vrings have stopped. */
 static void vserve_end_dev(struct vserve_dev *dev)
 {
 	mutex_lock(&dev->vdev.mutex);
@@ -571,22 +584,22 @@ static void vserve_end_dev(struct vserve_dev *dev)
 	mutex_unlock(&dev->vdev.mutex);
 	vhost_dev_stop(&dev->vdev);
 	vhost_dev_cleanup(&dev->vdev);
-	/* Completions and kicks that are about to wake the poller. */
+	/* Wait for completions and kicks that are about to wake the poller of a vring. */
 	synchronize_rcu();
 	vserve_free_dev(dev);
 }
 
 /*
- * Whether the task that closes the file last is none of the owner's.
+ * Whether the task that closes the file last does not belong to the owner.
  *
- * Such a task does not wait for the backend.  A kernel thread closes files for the whole host, one
- * after the other: the last reference may have been one of io_uring, or one that was on its way
- * through a socket.  A process that got the descriptor from the owner has nothing to do with what
- * the owner does with its memory.
+ * release() does not let such a task wait for the backend.  A kernel thread closes files for the
+ * whole host, one after the other.  It gets the device's file if io_uring had the last reference,
+ * or if that was in transit in a socket.  A process that got the descriptor from the owner need not
+ * wait either, because it is not the one that reuses the owner's memory.
  *
- * An exiting task has no memory any more, so all that can be told is whether the owner is gone.  A
- * task that executes another program has new memory, and closes the device after it got that.  It
- * waits as the owner does, because its successor may look at the rings at once.
+ * An exiting task has no mm any more, so the function can only check whether the owner is gone.  A
+ * task that executes another program gets a new mm before it closes the device.  It waits as the
+ * owner does, because the new program may look at the rings at once.
  */
 static bool vserve_is_foreign_close(const struct vserve_dev *dev)
 {
@@ -600,8 +613,9 @@ static bool vserve_is_foreign_close(const struct vserve_dev *dev)
 }
 
 /*
- * The device ends when its backend has answered, however long that takes.  The threads belong to
- * the owner as long as it lives, because it could escape its limits by a close otherwise.
+ * End the device once its backend has answered, however long that takes.  The workers stay in the
+ * owner's cgroups as long as the owner lives, because otherwise it could escape its limits by a
+ * close.
  */
 static void vserve_do_end_late(struct vserve_dev *dev)
 {
@@ -612,7 +626,7 @@ static void vserve_do_end_late(struct vserve_dev *dev)
 		vserve_workers_give_back(dev->workers);
 	mutex_unlock(&dev->vdev.mutex);
 	vserve_end_dev(dev);
-	/* This module stays until the caller is done. */
+	/* The caller holds a reference to this module until it is done. */
 	module_put(owner);
 }
 
@@ -623,9 +637,9 @@ static int vserve_late_thread(void *dev)
 }
 
 /*
- * Each device has a thread of its own for its end, because a workqueue has a limited number of
- * workers, and a backend may never answer.  A work makes the thread, because the task that closes
- * the device may be killed, and such a task can make none.
+ * Create a thread that ends the device.  Each device gets its own thread, because a workqueue runs
+ * a limited number of works at a time, and a backend may never answer.  A work creates the thread,
+ * because the task that closes the device may be killed, and a killed task cannot create one.
  */
 static void vserve_late_work(struct work_struct *work)
 {
@@ -636,13 +650,13 @@ static void vserve_late_work(struct work_struct *work)
 	if (!IS_ERR(thread))
 		return;
 	vserve_do_end_late(dev);
-	/* vserve_exit() waits for this work. */
+	/* vserve_exit() waits for this work, so the module stays until the work has returned. */
 	module_put(THIS_MODULE);
 }
 
 static void vserve_end_late(struct vserve_dev *dev)
 {
-	/* The file has a reference to the device's module until release() returns. */
+	/* The file holds a reference to the device's module until release() returns. */
 	__module_get(dev->ops->owner);
 	__module_get(THIS_MODULE);
 	INIT_WORK(&dev->late_work, vserve_late_work);
@@ -651,8 +665,8 @@ static void vserve_end_late(struct vserve_dev *dev)
 
 /**
  * vserve_release - release() of a device
- * @inode: of the device
- * @file: that is closed
+ * @inode: the device's inode
+ * @file: the file that is closed
  */
 int vserve_release(struct inode *inode, struct file *file)
 {
@@ -663,7 +677,7 @@ int vserve_release(struct inode *inode, struct file *file)
 	foreign = current->flags & PF_KTHREAD || vserve_is_foreign_close(dev);
 	late = current->flags & PF_KTHREAD ||
 	       (vserve_any_running(dev) && (foreign || !vserve_await_all(dev)));
-	/* The owner is gone, or about to be. */
+	/* The owner is gone or is being killed, and its cgroups must not wait for the backend. */
 	if (late && !foreign)
 		vserve_workers_give_back(dev->workers);
 	mutex_unlock(&dev->vdev.mutex);
@@ -691,7 +705,7 @@ module_init(vserve_init);
 
 static void __exit vserve_exit(void)
 {
-	/* First, because its works end workers. */
+	/* Destroy this queue first, because its works end workers. */
 	destroy_workqueue(vserve_late_wq);
 	vserve_workers_exit();
 }
