@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
+/* KUnit tests of parse.h: how vhost_blk reads a request from the descriptors of a guest. */
 #include <kunit/test.h>
 #include <linux/blk_types.h>
 #include <linux/module.h>
 
 #include "parse.h"
 
-/* The functions under test do not read memory, so any address will do. */
+/* The tested functions do not read the buffers, so the tests can use any address. */
 static struct iovec buf(unsigned long addr, size_t len)
 {
 	return (struct iovec){ .iov_base = (void __user *)addr, .iov_len = len };
@@ -133,7 +134,7 @@ static void payload_is_a_bounded_list(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, vblk_check_ranges(&lim, type, 48), VIRTIO_BLK_S_IOERR);
 	lim.max_discard_sectors = 0;
 	KUNIT_EXPECT_EQ(test, vblk_check_ranges(&lim, type, 16), VIRTIO_BLK_S_UNSUPP);
-	/* The guest was offered one range. */
+	/* A request to write zeroes has one range, because the device offers no more. */
 	type = VIRTIO_BLK_T_WRITE_ZEROES;
 	KUNIT_EXPECT_EQ(test, vblk_check_ranges(&lim, type, 16), VIRTIO_BLK_S_OK);
 	KUNIT_EXPECT_EQ(test, vblk_check_ranges(&lim, type, 32), VIRTIO_BLK_S_IOERR);

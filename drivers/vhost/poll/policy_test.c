@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* KUnit tests of policy.c: the polling policy on synthetic loads. */
+/* KUnit tests of policy.c: how the polling policy decides on simulated loads. */
 #include <kunit/test.h>
 #include <linux/module.h>
 #include <linux/time64.h>
@@ -16,7 +16,7 @@
 #define WAKEUP		(8 * USEC)
 #define TICK		(USEC / 2)
 
-/* A poller with one source whose backend and guest are given times. */
+/* A poller with one source.  The test chooses how long the backend and the guest take. */
 struct sim {
 	struct vhost_poll_policy pol;
 	unsigned int mode;
@@ -36,7 +36,10 @@ static void sim_init(struct sim *s, unsigned int mode, bool polled)
 	vhost_poll_policy_init(&s->pol, WINDOW, s->now);
 }
 
-/* Wait for something that happens at @event; @oldest: inflight since, or 0. */
+/*
+ * Let the poller wait for an event at the time @event.  If @oldest is not 0, a request has been in
+ * flight since then, and takes about @service.
+ */
 static void sim_wait(struct sim *s, u64 event, u64 oldest, u64 service)
 {
 	bool told = !oldest || !s->polled;
@@ -67,7 +70,7 @@ static void sim_wait(struct sim *s, u64 event, u64 oldest, u64 service)
 	s->lates += s->now - event > TICK;
 }
 
-/* A guest that sends the next request @think after the last completion. */
+/* Simulate a guest that sends @n requests, each @think after the last completion. */
 static void sim_depth1(struct sim *s, unsigned int n, u64 service, u64 think)
 {
 	u64 oldest;
@@ -209,7 +212,7 @@ static void stuck_backend_is_not_spun_for(struct kunit *test)
 			vhost_poll_predict(&pol, now, 1, MSEC, 10 * USEC, true));
 }
 
-/* Clocks of other CPUs may be behind; owners may say anything. */
+/* The clocks of other CPUs may be behind, and an owner may name any service time. */
 static void nothing_wraps(struct kunit *test)
 {
 	struct vhost_poll_outlook out = { .inflight = 1 };
@@ -282,7 +285,7 @@ static void what_cannot_be_foreseen_is_told(struct kunit *test)
 
 	vhost_poll_policy_init(&pol, WINDOW, MSEC);
 	pol.margin = 500 * USEC;
-	/* Nobody knows yet what being told costs. */
+	/* The poller has not measured yet how long a wake-up by the backend takes. */
 	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
 			vhost_poll_predict(&pol, MSEC, 1, MSEC, MSEC, false));
 	pol.told = 100 * USEC;
@@ -290,11 +293,11 @@ static void what_cannot_be_foreseen_is_told(struct kunit *test)
 			vhost_poll_predict(&pol, MSEC, 1, MSEC, MSEC, false));
 	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
 			vhost_poll_predict(&pol, MSEC, 1, MSEC, MSEC, true));
-	/* It costs too much. */
+	/* A wake-up takes more than a tenth of the service, so the poller spins. */
 	pol.told = 101 * USEC;
 	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
 			vhost_poll_predict(&pol, MSEC, 1, MSEC, MSEC, false));
-	/* It can be foreseen, and is spun for once it is near. */
+	/* The poller can foresee the completion.  It sleeps first, and spins when it is near. */
 	pol.told = USEC;
 	pol.margin = 100 * USEC;
 	KUNIT_EXPECT_EQ(test, MSEC + 900 * USEC,
@@ -304,7 +307,7 @@ static void what_cannot_be_foreseen_is_told(struct kunit *test)
 					   false));
 }
 
-/* However little being told costs. */
+/* The poller spins even if a wake-up by the backend takes no time. */
 static void what_comes_soon_is_spun_for(struct kunit *test)
 {
 	struct vhost_poll_policy pol;
@@ -318,13 +321,13 @@ static void what_comes_soon_is_spun_for(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, VHOST_POLL_FOREVER,
 			vhost_poll_predict(&pol, MSEC, 1, MSEC, 200 * USEC,
 					   false));
-	/* Of so many, one is done every 6 us. */
+	/* With so many requests in flight, one completes every 6 us. */
 	KUNIT_EXPECT_EQ(test, VHOST_POLL_SPIN,
 			vhost_poll_predict(&pol, MSEC, 32, MSEC, 200 * USEC,
 					   false));
 }
 
-/* As in a VM whose CPUs are not always there. */
+/* Timers fire late, as in a VM whose host gives the VM's CPUs to other tasks now and then. */
 static void where_timers_are_late_it_is_told(struct kunit *test)
 {
 	unsigned int i, n = 1000;
@@ -355,7 +358,7 @@ static void an_outlier_is_not_the_usual(struct kunit *test)
 	vhost_poll_learn(&src, 0);
 	vhost_poll_learn(&src, -MSEC);
 	KUNIT_EXPECT_GE(test, src.service_ns, MSEC);
-	/* A service time that lasts becomes the usual one. */
+	/* If the service time stays long, the policy learns it. */
 	for (i = 0; i < 64; i++)
 		vhost_poll_learn(&src, 15 * MSEC);
 	KUNIT_EXPECT_GE(test, src.service_ns, 14 * MSEC);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* KUnit tests of calls.c (when to interrupt): a synthetic guest, its times and events. */
+/* KUnit tests of calls.c, which decides when to interrupt a guest.  They simulate the guest. */
 #include <kunit/test.h>
 #include <linux/module.h>
 #include <linux/time64.h>
@@ -14,7 +14,7 @@
 
 static u64 now;
 
-/* A vring whose guest has been measured. */
+/* Returns the state of a vring whose guest was measured to take TOOK for an interrupt. */
 static struct vserve_calls measured(void)
 {
 	struct vserve_calls c = {};
@@ -26,8 +26,8 @@ static struct vserve_calls measured(void)
 }
 
 /*
- * An answer, then COUNT more events, each GAP after the last one.  Returns when the guest was
- * interrupted, from the answer on.
+ * Simulate an answer, and then COUNT more events, each GAP after the last one.  Returns how long
+ * after the answer the guest was interrupted.
  */
 static u64 held(struct vserve_calls *c, unsigned int count, u64 gap)
 {
@@ -61,7 +61,7 @@ static void held_until_the_ring_is_quiet(struct kunit *test)
 	struct vserve_calls c = measured();
 	u64 t = held(&c, 3, USEC);
 
-	/* Three events, then half of what an interrupt takes. */
+	/* After three events the ring is quiet for half the time that an interrupt takes. */
 	KUNIT_EXPECT_GE(test, t, 3 * USEC + TOOK / 2);
 	KUNIT_EXPECT_LE(test, t, 3 * USEC + TOOK / 2 + ROUND);
 }
@@ -82,7 +82,7 @@ static void single_requests_are_held_ever_more_seldom(struct kunit *test)
 
 	for (i = 0; i < 4096; i++)
 		tries += held(&c, 0, 0) != 0;
-	/* Three, then one after 16, 32, ... 1024 others, and after 1024 again. */
+	/* The first three are held, then one after 16, 32, ... 1024, and 1024 others. */
 	KUNIT_EXPECT_EQ(test, tries, 12);
 }
 
@@ -132,7 +132,7 @@ static void never_more_than_a_millisecond(struct kunit *test)
 	KUNIT_EXPECT_LE(test, c.took_ns, USEC);
 }
 
-/* The poller slept meanwhile, or did something else. */
+/* The poller slept meanwhile, or did something else, so this time says nothing of the guest. */
 static void a_second_is_not_what_an_interrupt_takes(struct kunit *test)
 {
 	struct vserve_calls c = {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* KUnit tests of complete.c (how much a round completes): a vring without a ring. */
+/* KUnit tests of complete.c: how much one round completes.  Their vring has no ring. */
 #include <kunit/test.h>
 #include <linux/sizes.h>
 #include <linux/slab.h>
@@ -16,7 +16,7 @@ static bool complete_test_release(struct vserve_req *req, bool may_sleep)
 	return true;
 }
 
-/* The status byte cannot be written without a page fault, so the answers stay on a list. */
+/* Say that writing the status byte would fault, so that answers stay on a list. */
 static int complete_test_finish(struct vserve_req *req, bool may_sleep)
 {
 	return -EFAULT;
@@ -27,7 +27,7 @@ static const struct vserve_ops complete_test_ops = {
 	.finish = complete_test_finish,
 };
 
-/* A vring with REQS requests of BYTES each, which its backend ended in this round. */
+/* Make a vring with REQS requests of BYTES each, which its backend has ended in this round. */
 static struct vserve_vring *vring_with(struct kunit *test, u32 bytes)
 {
 	struct vserve_req *reqs = kunit_kcalloc(test, REQS, sizeof(*reqs), GFP_KERNEL);
@@ -53,7 +53,7 @@ static struct vserve_vring *vring_with(struct kunit *test, u32 bytes)
 	return vring;
 }
 
-/* How many of these requests the poller lets go of at a time. */
+/* Simulate one round, which may complete BUDGET requests.  Returns how many it released. */
 static unsigned int completed(struct vserve_vring *vring, unsigned int budget)
 {
 	unsigned int before = released;

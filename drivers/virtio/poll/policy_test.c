@@ -12,7 +12,7 @@ static void vpoll_learn_times(struct virtio_poll_policy *p, u64 ns, int times)
 		virtio_poll_policy_learn(p, ns, MAX_NS, false);
 }
 
-/* How many waits are left to interrupts before one is polled through. */
+/* Returns how many waits the policy leaves to interrupts before it polls through one. */
 static int vpoll_waits_to_try(struct virtio_poll_policy *p)
 {
 	int n = 0;
@@ -63,7 +63,7 @@ static void vpoll_test_recovers(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, virtio_poll_policy_pays(&p, MAX_NS));
 }
 
-/* Interrupts take long to arrive; the device itself would do. */
+/* Interrupts arrive late, but the device itself is fast enough. */
 static void vpoll_test_try_that_pays(struct kunit *test)
 {
 	struct virtio_poll_policy p = {};
@@ -93,7 +93,7 @@ static void vpoll_test_tries_in_vain_become_rare(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, p.slept, 0U);
 }
 
-/* Noticed by a poller that got the CPU too late. */
+/* The poller got the CPU too late, so it found the answer late.  The try has not paid off. */
 static void vpoll_test_late_try_is_in_vain(struct kunit *test)
 {
 	struct virtio_poll_policy p = {};
@@ -105,7 +105,7 @@ static void vpoll_test_late_try_is_in_vain(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, p.try_shift, 1U);
 }
 
-/* Half of the tries pay, and all that follows is slow. */
+/* Half of the tries find an answer soon, but all waits after them are long. */
 static void vpoll_test_lucky_tries_do_not_keep_it_polling(struct kunit *test)
 {
 	struct virtio_poll_policy p = {};
@@ -127,7 +127,7 @@ static void vpoll_test_lucky_tries_do_not_keep_it_polling(struct kunit *test)
 		virtio_poll_policy_gave_up(&p, MAX_NS);
 		vpoll_learn_times(&p, 800000, 1);
 	}
-	/* A try and the few waits after it, in 16 at most. */
+	/* Of 16 waits, the policy polls at most through a try and the few waits after it. */
 	KUNIT_EXPECT_LT(test, polled, waits / 4);
 }
 
@@ -156,7 +156,10 @@ static void vpoll_test_extremes(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, p.wait_ns, 1ULL);
 }
 
-/* The CPU loses one part of PARTS of each period.  How many of PERIODS are polled through? */
+/*
+ * Simulate PERIODS periods.  In each the host steals one part in PARTS of the CPU's time, or none
+ * of it if PARTS is 0.  Returns in how many of them the policy lets the CPU poll.
+ */
 static int vpoll_steal_periods(struct virtio_poll_steal *s, u64 *now, u64 *stolen, u64 parts,
 			       int periods)
 {
@@ -182,7 +185,7 @@ static void vpoll_test_no_steal_polls(struct kunit *test)
 			    "a sixteenth is not too much");
 }
 
-/* Within a period nothing is decided. */
+/* The policy looks at whole periods, so a short preemption decides nothing. */
 static void vpoll_test_one_preemption_is_no_steal(struct kunit *test)
 {
 	struct virtio_poll_steal s = {};
@@ -196,7 +199,10 @@ static void vpoll_test_one_preemption_is_no_steal(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, virtio_poll_steal_too_much(&s, now, stolen));
 }
 
-/* A vCPU that halts loses nothing, and when it polls again, half. */
+/*
+ * While the policy backs off, the vCPU halts, and the host steals nothing.  When the vCPU polls
+ * again, the host steals half of its time.
+ */
 static void vpoll_test_steal_backs_off_longer(struct kunit *test)
 {
 	struct virtio_poll_steal s = {};
@@ -221,12 +227,12 @@ static void vpoll_test_steal_that_is_gone_is_forgotten(struct kunit *test)
 	virtio_poll_steal_too_much(&s, now, stolen);
 	KUNIT_EXPECT_EQ(test, vpoll_steal_periods(&s, &now, &stolen, 2, 100), 0);
 	KUNIT_EXPECT_EQ(test, s.shift, (unsigned int)VIRTIO_POLL_STEAL_SHIFT);
-	/* Two of the longest back-offs at most: the first one began while time was stolen. */
+	/* The longest back-off comes twice at most: time was stolen when the first began. */
 	KUNIT_EXPECT_GE(test, vpoll_steal_periods(&s, &now, &stolen, 0, 200), 200 - 2 * 64);
 	KUNIT_EXPECT_EQ(test, s.shift, 0U);
 }
 
-/* A CPU's timer finds a task each two ticks, which are 8 ms here. */
+/* Simulate TIMES runs of the CPU's timer, 8 ms (two ticks) apart.  Each finds the same task. */
 static void vpoll_sample_times(struct virtio_poll_computes *c, const void *task, int slept,
 			       u64 *now, int times)
 {
