@@ -2,45 +2,46 @@
 /*
  * The threads of a poller, and how one takes the sources over from another.
  *
- * A source may have requests that can sleep (@run of struct vhost_poll_ops): mostly
- * operations on names, and writes into the page cache.  Nearly all of them do not sleep,
- * so the poller's thread carries them out itself, and no task switch is paid.  If one
- * sleeps after all, the scheduler tells the thread so in the middle of its switch to
- * another task, and there the thread passes the poller on: a spare thread is woken and
- * goes on with the sources at once.  The one that sleeps finishes its request as a worker
- * would, and becomes a spare.  The same happens to one that computes for too long, or
- * spins for a lock that a running task holds: a timer of the CPU finds it at the same
- * request as a tick before.
+ * A source may have requests that can sleep (@run of struct vhost_poll_ops): mostly operations on
+ * names, and writes into the page cache.  Nearly all of them do not sleep.  So the poller's thread
+ * carries them out itself, which saves a task switch.  If one sleeps after all, the scheduler calls
+ * the thread's preempt notifier in the middle of the switch to another task.  There the thread
+ * passes the poller on: it wakes a spare thread, which goes on with the sources at once.  The
+ * thread that sleeps finishes its request as a worker would, and becomes a spare.
  *
- * Role.  One thread at a time has the role: it polls, and it alone touches what struct
- * vhost_poller and its sources have of the poller's.  The role passes between
+ * The same happens to a thread that computes for too long, or that spins for a lock which a running
+ * task holds.  A timer of the CPU finds such a thread: it is at the same request in two ticks.
+ *
+ * Role.  One thread at a time has the role: it polls, and it alone touches the fields of struct
+ * vhost_poller and of the sources that belong to the poller.  The role passes on only between
  * crew_begin() and crew_end(), while @armed is set,
  *
- *   - in crew_sched_out(), when the thread goes to sleep: interrupts are off and the run
- *     queue's lock is held;
+ *   - in crew_sched_out(), when the thread goes to sleep: interrupts are off and the run queue's
+ *     lock is held;
  *   - in crew_watch(), an interrupt of the thread's own CPU.
  *
- * Nothing is done there but stores, and an irq_work that wakes the successor.  That is
- * the spare in @next, which only the thread with the role chooses, beforehand.  A request
- * is not begun without one.
+ * These functions only store to memory, and queue an irq_work that wakes the successor.  The
+ * successor is the spare in @next.  Only the thread with the role chooses it, beforehand, and this
+ * thread begins no request without one.
  *
- * The store to @go, a release, hands over all that the old thread wrote before; the
- * successor's load is the acquire.  A thread that was merely preempted is runnable, and
- * keeps the role.
+ * The store to @go, a release, hands over all that the old thread wrote before.  The successor's
+ * load of @go is the acquire.  A thread that was merely preempted is runnable, and keeps the role.
  *
- * Bounds.  A poller has VHOST_POLL_CREW_MAX threads; requests of one owner (by its mm)
- * keep VHOST_POLL_CREW_OWNER of them at most.  Requests beyond these bounds go to workers
- * of the device.  So do the next CREW_BACKOFF requests of a source after one that took too
- * long, or after CREW_SLEPT in a row that slept, or more if some between them did not: one
- * that sleeps outweighs CREW_SLEEP_COST that do not.  It is twice as many each time that it
- * happens again, until CREW_GOOD requests were good.  One long request may be the fault of
- * an interrupt, or of the hypervisor below us.
+ * Bounds.  A poller has VHOST_POLL_CREW_MAX threads at most.  Requests of one owner (by its mm)
+ * keep VHOST_POLL_CREW_OWNER of them at most.  Requests beyond these bounds go to workers of the
+ * device.
  *
- * Lifetime.  Threads are added by @recruit and end with the poller.  A thread that lost
- * the role still carries out its request after the source was detached.  The owner of
- * the source waits for the request by means of its own, and then for the thread to have
- * left the owner's code: vhost_poll_settle().  Until then the thread's @src names the
- * source.
+ * Back-off.  After a request of a source that took too long, the next CREW_BACKOFF requests of that
+ * source go to workers, too.  The same happens after CREW_SLEPT requests in a row that slept, or
+ * after more of them if some in between did not sleep: a request that sleeps counts as much as
+ * CREW_SLEEP_COST that do not.  The back-off doubles each time that this happens again, up to
+ * CREW_STRIKES times, and halves after each CREW_GOOD good requests.  It is short at first, because
+ * one long request may be the fault of an interrupt, or of a hypervisor below this host.
+ *
+ * Lifetime.  @recruit adds threads, and they end with the poller.  A thread that lost the role
+ * still carries out its request after the source was detached.  So the owner of the source waits
+ * for the request by means of its own, and then, in vhost_poll_settle(), until the thread has left
+ * the owner's code.  Until then the thread's @src names the source.
  */
 #include <linux/err.h>
 #include <linux/freezer.h>
@@ -60,24 +61,24 @@
 
 #include "poll.h"
 
-/* Requests of a source of weight 100 that are run before its ring is polled again. */
+/* So many requests of a source of weight 100 run before the poller polls its ring again. */
 #define CREW_BATCH	8
-/* See Bounds. */
+/* See Back-off. */
 #define CREW_BACKOFF	16
-#define CREW_STRIKES	4	/* it doubles at most so often */
+#define CREW_STRIKES	4	/* the back-off doubles at most this often */
 #define CREW_SLEPT	16
 #define CREW_SLEEP_COST	2
 #define CREW_GOOD	64
 /* A faster tick would take the CPU from the rings. */
 #define CREW_TICK_MIN_US	50U
-/* So that a lower limit holds soon. */
+/* With ticks this close, a lower max_run_us takes effect soon. */
 #define CREW_TICK_MAX_US	100000U
-/* After a thread could not be created, wait this long before the next attempt. */
+/* If a thread cannot be created, the poller waits this long before the next attempt. */
 #define CREW_RETRY	HZ
 
 #ifdef CONFIG_PREEMPT_NOTIFIERS
 
-/* The role passes to @next.  See the head of this file for what may be done here. */
+/* Pass the role to p->next.  The head of this file says what may be done here. */
 static void crew_hand_off(struct poller_hand *hand, bool overran)
 {
 	struct vhost_poller *p = hand->p;
@@ -117,9 +118,9 @@ static u64 crew_tick_ns(void)
 }
 
 /*
- * A tick.  The timer stays on the CPU that started it.  A thread that has moved, or another
- * one that took over elsewhere, starts it again there.  A preempted thread keeps the role,
- * so the timer keeps ticking for it.
+ * A tick of the timer, on the CPU that started it.  The timer stops if the thread with the role is
+ * on another CPU, because it moved or has just taken over there.  That thread starts the timer
+ * again on its own CPU.  A preempted thread keeps the role, so the timer goes on for it.
  */
 static enum hrtimer_restart crew_watch(struct hrtimer *timer)
 {
@@ -139,7 +140,7 @@ static enum hrtimer_restart crew_watch(struct hrtimer *timer)
 		}
 		p->seen = p->seq;
 	}
-	/* From now on: a tick that came late must not bring the next one closer. */
+	/* Count from now on, because after a late tick the next one must not come sooner. */
 	hrtimer_set_expires(timer, ktime_add_ns(ktime_get(), tick));
 	return HRTIMER_RESTART;
 stop:
@@ -152,7 +153,7 @@ static void crew_watch_begin(struct vhost_poller *p)
 {
 	u64 tick = crew_tick_ns();
 
-	/* A tick on a CPU that this thread has left may be under way. */
+	/* The timer is active, too, while a tick runs on a CPU that this thread has left. */
 	if (!tick || hrtimer_active(&p->watch))
 		return;
 	p->seen = p->seq - 1;
@@ -162,8 +163,8 @@ static void crew_watch_begin(struct vhost_poller *p)
 }
 
 /*
- * Another task had the CPU, so that time does not count as the request's.  The thread may
- * be on another CPU now, or the timer has not found it where it was.
+ * Another task had the CPU, so do not count that time as the request's.  Start the timer again if
+ * it has stopped: the thread may have moved to this CPU, and the timer did not find it there.
  */
 static void crew_sched_in(struct preempt_notifier *notifier, int cpu)
 {
@@ -196,7 +197,7 @@ static void crew_listen_end(struct poller_hand *hand)
 		preempt_notifier_unregister(&hand->notifier);
 }
 
-#else /* Nobody tells when a thread sleeps: all that may sleep is the workers'. */
+#else /* Without notifiers no thread knows when it sleeps.  Workers do all that may sleep. */
 
 #define preempt_notifier_inc()	do { } while (0)
 #define preempt_notifier_dec()	do { } while (0)
@@ -248,7 +249,7 @@ static struct poller_hand *crew_new_hand(struct vhost_poller *p)
 		return ERR_CAST(error);
 	}
 	get_task_struct(hand->task);
-	/* Nobody else may move it. */
+	/* This also keeps user space from moving the thread. */
 	kthread_bind(hand->task, p->cpu);
 	return hand;
 }
@@ -256,7 +257,7 @@ static struct poller_hand *crew_new_hand(struct vhost_poller *p)
 static void crew_add(struct vhost_poller *p, struct poller_hand *hand)
 {
 	p->hands[p->nr_hands] = hand;
-	/* Pairs with the acquire in crew_size(): there is a hand in its place. */
+	/* Pairs with the acquire in crew_size(): a reader of the new count finds the hand. */
 	smp_store_release(&p->nr_hands, p->nr_hands + 1);
 }
 
@@ -279,8 +280,9 @@ static struct poller_hand *crew_find_spare(struct vhost_poller *p)
 }
 
 /*
- * One more thread.  The only writer of @hands once the poller runs, and never two at a
- * time, but it may have been queued again while it made the last one.
+ * Add a thread.  Once the poller runs, only this work writes @hands, and it never runs twice at a
+ * time.  It first looks for a spare, because it may have been queued again while it made the last
+ * thread.
  */
 static void crew_recruit(struct work_struct *work)
 {
@@ -305,8 +307,8 @@ static void crew_recruit(struct work_struct *work)
 }
 
 /**
- * vhost_crew_init - the first thread, which has the role
- * @p: new
+ * vhost_crew_init - create the first thread, which has the role
+ * @p: the poller, which is new
  *
  * Return: 0 or an error.  vhost_crew_start() lets the thread run.
  */
@@ -331,7 +333,7 @@ int vhost_crew_init(struct vhost_poller *p)
 
 /**
  * vhost_crew_start - let the first thread run
- * @p: after vhost_crew_init()
+ * @p: the poller, after vhost_crew_init()
  */
 void vhost_crew_start(struct vhost_poller *p)
 {
@@ -340,13 +342,13 @@ void vhost_crew_start(struct vhost_poller *p)
 
 /**
  * vhost_crew_stop - end all threads
- * @p: nothing is attached to it, and no source's request is run any more
+ * @p: the poller; no source is attached to it, and no thread carries out a request any more
  */
 void vhost_crew_stop(struct vhost_poller *p)
 {
 	unsigned int i;
 
-	/* Only a thread with sources queues it. */
+	/* No thread queues it again, because only a thread with sources does so. */
 	cancel_work_sync(&p->recruit);
 	for (i = 0; i < p->nr_hands; i++)
 		kthread_stop(p->hands[i]->task);
@@ -359,7 +361,7 @@ void vhost_crew_stop(struct vhost_poller *p)
 
 /**
  * vhost_crew_free - free what vhost_crew_init() made
- * @p: stopped, and late wake-ups are over
+ * @p: the poller, which has stopped, and which no late wake-up uses any more
  */
 void vhost_crew_free(struct vhost_poller *p)
 {
@@ -371,13 +373,13 @@ void vhost_crew_free(struct vhost_poller *p)
 	}
 }
 
-/* A thread that has lost the role lets go of what it took along. */
+/* A thread that has lost the role drops the mm and the source that it took along. */
 static void crew_return(struct poller_hand *hand)
 {
 	struct vhost_poller *p = hand->p;
 	struct mm_struct *mm = hand->mm;
 
-	/* First, because the owner may wait for the last user of its mm. */
+	/* Drop the mm first, because the owner may wait for the last user of its mm. */
 	if (mm) {
 		kthread_unuse_mm(mm);
 		mmput_async(mm);
@@ -386,7 +388,7 @@ static void crew_return(struct poller_hand *hand)
 	hand->lost = false;
 	WRITE_ONCE(hand->owner, NULL);
 	atomic_dec(&p->nr_blocked);
-	/* Pairs with the acquire in crew_is_in(): it has left the owner's code. */
+	/* Pairs with the acquire in crew_is_in(): this thread has left the owner's code. */
 	smp_store_release(&hand->src, NULL);
 	wake_up_all(&p->settled);
 	/* Pairs with the acquire in crew_find_spare(). */
@@ -401,8 +403,8 @@ static bool crew_choose_next(struct vhost_poller *p)
 	if (spare) {
 		spare->spare = false;
 		/*
-		 * A sleeping thread is moved without waiting.  One that has just
-		 * become a spare may still run, and is waited for.
+		 * This moves a sleeping thread without a wait.  It waits for one that has just
+		 * become a spare and still runs.
 		 */
 		if (!READ_ONCE(p->away))
 			set_cpus_allowed_ptr(spare->task, cpumask_of(p->cpu));
@@ -448,7 +450,7 @@ static void crew_dismiss(struct vhost_poller *p, struct poller_hand *before)
 		set_cpus_allowed_ptr(before->task, p->elsewhere);
 }
 
-/* Back off: workers get the source's requests for a while, if they keep the threads. */
+/* Back off if the source's requests keep the threads.  Workers get them for a while then. */
 static void crew_learn(struct vhost_poller *p, struct vhost_poll_source *src)
 {
 	src->slept += CREW_SLEEP_COST;
@@ -473,14 +475,14 @@ static void crew_take_over(struct poller_hand *hand)
 		return;
 	p->before = NULL;
 	crew_place(p);
-	/* Before the next is chosen: that may be the same thread, back already. */
+	/* Do this first, because the next thread may be the same one, back already. */
 	crew_dismiss(p, before);
 	crew_choose_next(p);
 	WRITE_ONCE(p->count.handoffs, p->count.handoffs + 1);
 	trace_vhost_poll_handoff(p->cpu, before->task->pid, current->pid);
 	/*
-	 * Sources behind the one of the request are next.  It is still attached,
-	 * because only this thread detaches.
+	 * Go on with the sources behind the one of the request.  That source is still attached,
+	 * because only the thread with the role detaches sources.
 	 */
 	list_move(&p->sources, &p->at->node);
 	crew_learn(p, p->at);
@@ -488,7 +490,7 @@ static void crew_take_over(struct poller_hand *hand)
 
 /**
  * vhost_crew_wait - sleep until this thread gets the role
- * @hand: the thread's
+ * @hand: the calling thread
  *
  * Return: true if it has the role now, false if it has to end.
  */
@@ -527,10 +529,10 @@ static bool crew_owner_has_many(const struct vhost_poller *p,
 	return blocked >= VHOST_POLL_CREW_OWNER;
 }
 
-/* May a request of the source be carried out here? */
+/* Whether this thread may carry out a request of the source. */
 static bool crew_may_run(struct vhost_poller *p, struct vhost_poll_source *src)
 {
-	/* It might wait for a thread of the file system that is frozen already. */
+	/* The request might wait for a thread of the file system that is frozen already. */
 	if (unlikely(freezing(current)))
 		return false;
 	if (src->backoff) {
@@ -554,9 +556,9 @@ static void crew_begin(struct vhost_poller *p, struct vhost_poll_source *src)
 	p->seq++;
 	WRITE_ONCE(hand->owner, src->mm);
 	WRITE_ONCE(hand->src, src);
-	barrier(); /* All of it before an interrupt, or the scheduler, sees @armed. */
+	barrier(); /* The stores above come before an interrupt, or the scheduler, sees @armed. */
 	WRITE_ONCE(hand->armed, true);
-	barrier(); /* @armed before anything in @run can sleep, and before @watching is read. */
+	barrier(); /* Set @armed before @run can sleep, and before @watching is read. */
 	if (unlikely(!READ_ONCE(p->watching)))
 		crew_watch_begin(p);
 }
@@ -564,7 +566,7 @@ static void crew_begin(struct vhost_poller *p, struct vhost_poll_source *src)
 /* Returns whether the thread still has the role; if not, it must not touch the poller. */
 static bool crew_end(struct poller_hand *hand)
 {
-	barrier(); /* All of @run before @armed is cleared. */
+	barrier(); /* All of @run comes before @armed is cleared. */
 	WRITE_ONCE(hand->armed, false);
 	barrier(); /* From here on @lost does not change. */
 	if (unlikely(READ_ONCE(hand->lost)))
@@ -576,8 +578,8 @@ static bool crew_end(struct poller_hand *hand)
 /**
  * vhost_crew_run - carry out requests of a source that may sleep
  * @p: the poller; the caller has the role
- * @src: it has such requests
- * @done: how many were carried out, or given to workers, is added to it
+ * @src: the source, which has such requests
+ * @done: the function adds the number of requests that it carried out or gave to workers
  *
  * Return: false if the thread lost the role, and must not touch the poller any more.
  */
@@ -590,7 +592,7 @@ bool vhost_crew_run(struct vhost_poller *p, struct vhost_poll_source *src,
 	void *request;
 
 	for (i = 0; i < batch && src->waiting; i++) {
-		/* None of them took too long, but all of them together. */
+		/* No single request took too long, but all of them together did. */
 		if (READ_ONCE(p->ticks) - begun >= 2)
 			break;
 		request = src->ops->pop(src);
@@ -628,12 +630,12 @@ static bool crew_is_in(struct vhost_poller *p, const struct vhost_poll_source *s
 
 /**
  * vhost_poll_settle - wait until no thread is in a source's code
- * @poller: that it was attached to; the caller has a reference
- * @src: detached
+ * @poller: the poller that the source was attached to; the caller has a reference
+ * @src: the source, which is detached
  * @timeout: in jiffies, or MAX_SCHEDULE_TIMEOUT
  *
- * A thread that slept in @run of the source may be there still.  Without a limit the caller
- * makes sure that the request can end.  May sleep.
+ * A thread that slept in @run of the source may still be there.  A caller that gives no limit makes
+ * sure that the request can end.  This function may sleep.
  *
  * Return: false if a thread is there still.
  */

@@ -2,13 +2,12 @@
 /*
  * Pollers whose CPU goes offline.
  *
- * Their guests must not notice more than a change of speed, so the thread moves
- * to another CPU, where it may not spin: it waits for events, whatever its mode
- * says, until its own CPU is back.
+ * Guests must not notice more than a change of speed.  So the thread moves to another CPU until its
+ * own CPU is back.  There it must not spin, so it waits for events, whatever its mode is.
  *
- * The callbacks run on the CPU that comes or goes, while it still schedules
- * ordinary threads, and are serialised by the hotplug core.  Every poller is an
- * instance of one state, so there is no list and no lock of ours.
+ * The callbacks run on the CPU that comes or goes, while it still schedules ordinary threads.  The
+ * hotplug core calls one at a time, and keeps the list of pollers, because each poller is an
+ * instance of one state.  So this file needs no list and no lock.
  */
 #include <linux/cpuhotplug.h>
 #include <linux/sched.h>
@@ -23,11 +22,14 @@ static void vhost_poller_move(struct vhost_poller *p, bool away,
 			      const struct cpumask *mask)
 {
 	WRITE_ONCE(p->away, away);
-	/* Pairs with the barrier in crew_place(): a new thread sees @away, or we see it. */
+	/*
+	 * Pairs with the barrier in crew_place(): either a thread that takes over sees @away, or
+	 * this function sees that thread in @task.
+	 */
 	smp_mb();
 	/*
-	 * Cannot fail: the thread is ours, and a CPU of the mask is online.  If
-	 * it did, the scheduler would push the thread off the dying CPU itself.
+	 * This cannot fail, because the thread is one of this module, and a CPU of the mask is
+	 * online.  If it did, the scheduler would push the thread off the dying CPU itself.
 	 */
 	set_cpus_allowed_ptr(READ_ONCE(p->task), mask);
 	vhost_poller_kick(p);
@@ -45,11 +47,11 @@ static int vhost_poll_cpu_online(unsigned int cpu, struct hlist_node *node)
 
 /**
  * vhost_poll_find_elsewhere - set where a poller's threads may run besides its CPU
- * @p: new, or its CPU goes offline
+ * @p: the poller, which is new, or whose CPU goes offline
  */
 void vhost_poll_find_elsewhere(struct vhost_poller *p)
 {
-	/* Rather not on a core that is isolated for something else. */
+	/* Avoid CPUs that are isolated for other work, unless no other CPU is online. */
 	cpumask_copy(p->elsewhere, housekeeping_cpumask(HK_TYPE_DOMAIN));
 	cpumask_clear_cpu(p->cpu, p->elsewhere);
 	if (!cpumask_intersects(p->elsewhere, cpu_online_mask)) {

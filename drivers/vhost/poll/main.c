@@ -18,7 +18,7 @@
 
 #include "poll.h"
 
-/* The sizes of the first version, which no user space can undercut. */
+/* The sizes of the first version.  No user space has smaller structures. */
 #define CREATE_SIZE_VER0	32
 #define SET_MODE_SIZE_VER0	16
 #define STATS_SIZE_VER0		104
@@ -92,7 +92,7 @@ static long vhost_poll_create(struct file *file, void __user *uarg)
 	return 0;
 }
 
-/* No capability: that was for CREATE, and the descriptor is the permission. */
+/* This needs no capability.  CREATE needed one, and now the descriptor is the permission. */
 static long vhost_poll_set_mode(struct file *file, void __user *uarg)
 {
 	struct vhost_poller *p = vhost_file_poller(file);
@@ -155,7 +155,7 @@ static long vhost_poll_ioctl(struct file *file, unsigned int cmd,
 
 static int vhost_poll_open(struct inode *inode, struct file *file)
 {
-	/* The misc core left its own pointer there. */
+	/* The misc core left its own pointer there, which is no poller. */
 	file->private_data = NULL;
 	return nonseekable_open(inode, file);
 }
@@ -206,7 +206,7 @@ EXPORT_SYMBOL_GPL(vhost_poller_get);
 
 /**
  * vhost_poller_put - give back what vhost_poller_get() returned
- * @poller: to which nothing of the caller is attached any more
+ * @poller: the poller, to which the caller has attached no source any more
  */
 void vhost_poller_put(struct vhost_poller *poller)
 {
@@ -239,7 +239,7 @@ static void __exit vhost_poll_exit(void)
 {
 	misc_deregister(&vhost_poll_misc);
 	vhost_poll_hotplug_exit();
-	/* vhost_poller_free_rcu() is our code. */
+	/* Wait for vhost_poller_free_rcu(), because its code is in this module. */
 	rcu_barrier();
 }
 module_exit(vhost_poll_exit);

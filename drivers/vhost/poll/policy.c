@@ -1,29 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * When a poller sleeps, and for how long.  In adaptive mode it learns two things.
+ * When a poller sleeps, and for how long.  In adaptive mode it learns three things.
  *
- * Arrival.  After the last piece of work a poller goes on polling for a window.
- * If it then sleeps, and work comes soon after, the window was too short: it
- * grows to cover the gap.  If work comes late, polling could not have paid off:
- * the window shrinks, to nothing if that goes on, and from then on the poller
- * behaves as in event mode.  "Soon" is within max_window.  There are two such
- * windows, since a guest that waits for a completion before it sends the next
- * request, and one that does not, differ in what can be expected while requests
- * are outstanding.
+ * Arrival.  After the last piece of work a poller goes on polling for a window.  If it then sleeps,
+ * and work comes soon after, the window was too short, and it grows to cover the gap.  If work
+ * comes late, polling could not have paid off, and the window shrinks.  If that goes on, it shrinks
+ * to nothing, and from then on the poller behaves as in event mode.  "Soon" is within max_window.
+ * There are two such windows, with and without requests outstanding.  A guest that waits for a
+ * completion before it sends the next request sends none while any is outstanding, and other guests
+ * do.
  *
- * Completion.  With requests outstanding and none arriving, the next event is a
- * completion, and owners know how long the backend takes.  The poller sleeps
- * until a margin before it.  The margin is the cost of waking up on this
- * machine plus the error of forecasts, and is learned as one number: a
- * completion that was there at wake-up makes it grow, polling between wake-up
- * and completion makes it shrink.  The margin also matters for a polled backend: the
- * poller sees a completion no sooner than it looks, so an owner that saw only late
- * ones would learn too long a service time.
+ * Completion.  While requests are outstanding and none arrives, the next event is a completion, and
+ * owners know how long the backend takes.  The poller sleeps until a margin before that event.  The
+ * margin is the cost of a wake-up on this machine plus the error of forecasts.  The poller learns
+ * it as one number: the margin grows if the completion was there at the wake-up, and shrinks by
+ * part of the time that the poller polled between the wake-up and the completion.  A polled backend
+ * needs the margin, too.  The poller sees its completion no sooner than it looks, so an owner that
+ * saw only late ones would learn too long a service time.
  *
- * Where forecasts are off by so much that nothing would be left to sleep, a backend
- * that tells is better waited for by being told, if that costs little beside its
- * service, and if the next completion is not about to come: so what it takes from
- * being told to running is learned, too.
+ * Wake-ups by the backend.  Forecasts may be off by so much that the margin leaves no time to
+ * sleep.  If the backend wakes the poller for each completion, the poller then sleeps until that
+ * happens.  It does so only if the wake-up costs little beside the service, and if the next
+ * completion is not about to come.  So it also learns the time from such a call until it runs.
  */
 #include <kunit/visibility.h>
 #include <linux/export.h>
@@ -34,7 +32,7 @@
 
 #include "policy.h"
 
-/* A window below this is not worth reading the clock for. */
+/* A shorter window than this is not worth reading the clock for. */
 #define WINDOW_MIN	(2ULL * NSEC_PER_USEC)
 
 #define MARGIN_FIRST	(10ULL * NSEC_PER_USEC)
@@ -45,24 +43,24 @@
 #define SLEEP_MIN	(20ULL * NSEC_PER_USEC)
 
 /*
- * The wait for a completion has to be this many margins long, or what is slept
- * is too little of it to be worth the risk of being late.
+ * The poller sleeps only if the wait for a completion is this many margins long.  In a shorter one
+ * it could sleep for so small a part that it is not worth the risk of being late.
  */
 #define SLEEP_MARGINS	2
 
-/* The poller always polls for an answer that comes within that. */
+/* The poller always polls for an answer that comes within this time. */
 #define POLLED_FOR	(SLEEP_MIN + SLEEP_MARGINS * MARGIN_FIRST)
 
-/* Being told may add this part to a service that cannot be foreseen. */
+/* A wake-up by the backend may cost at most a tenth of a service that cannot be foreseen. */
 #define TOLD_PART	10
 
-/* One wake-up counts for an eighth of what is known. */
+/* Each wake-up counts for an eighth of the average. */
 #define TOLD_SHIFT	3
 
-/* Owners may be told anything by a backend that lost a request. */
+/* An owner may name any service time if its backend lost a request, so there is a limit. */
 #define SERVICE_MAX	(1ULL * NSEC_PER_SEC)
 
-/* Looks at a polled backend that does not answer are this far apart. */
+/* While a polled backend is late, the poller sleeps this long between two looks. */
 #define NAP_MIN		(20ULL * NSEC_PER_USEC)
 #define NAP_MAX		(1ULL * NSEC_PER_MSEC)
 
@@ -77,7 +75,7 @@ void vhost_poll_policy_init(struct vhost_poll_policy *pol, u64 max_window,
 }
 EXPORT_SYMBOL_IF_KUNIT(vhost_poll_policy_init);
 
-/* The new window, after work that came @gap after the work before it. */
+/* Returns the new window, after work that came @gap after the work before it. */
 static u64 vhost_window_learn(u64 window, u64 gap, u64 max)
 {
 	if (gap > max) {
@@ -98,8 +96,9 @@ static void vhost_margin_shrink(struct vhost_poll_policy *pol, u64 by)
 }
 
 /*
- * Whether the whole of a service cannot be foreseen, and being told costs little.
- * Of several requests one is done each time that part of a service has gone by.
+ * Whether the poller should sleep until the backend wakes it.  That is so if even a whole service
+ * is too short to sleep by a forecast, and if the wake-up costs little.  While several requests are
+ * in flight, one of them completes each time that this part of a service has gone by.
  */
 static bool vhost_rather_told(const struct vhost_poll_policy *pol, u64 service,
 			      unsigned int inflight)
@@ -141,7 +140,7 @@ u64 vhost_poll_predict(const struct vhost_poll_policy *pol, u64 now,
 		return VHOST_POLL_SPIN;
 	if (!polled)
 		return VHOST_POLL_FOREVER;
-	/* Notices at most an eighth later than it could. */
+	/* The poller notices the completion at most an eighth later than it could. */
 	return now + clamp(late / 8, NAP_MIN, NAP_MAX);
 }
 EXPORT_SYMBOL_IF_KUNIT(vhost_poll_predict);
@@ -186,7 +185,7 @@ static void vhost_told_learn(struct vhost_poll_policy *pol, u64 took)
 		pol->told -= (pol->told - took) >> TOLD_SHIFT;
 }
 
-/* One that keeps the poller from sleeping until a forecast gets another chance. */
+/* Shrink a large margin a little, so that the poller tries again to sleep by a forecast. */
 static void vhost_margin_forget(struct vhost_poll_policy *pol)
 {
 	if (pol->margin > MARGIN_FIRST)
@@ -198,7 +197,7 @@ static void vhost_margin_forget(struct vhost_poll_policy *pol)
  * @pol: the poller's policy
  * @until: what vhost_poll_decide() returned
  * @inflight: what was outstanding then
- * @told: when it was told to wake up; 0 if it was the timer
+ * @told: when the poller was told to wake up; 0 if the timer woke it
  * @now: the time
  */
 void vhost_poll_policy_slept(struct vhost_poll_policy *pol, u64 until,
@@ -257,7 +256,7 @@ void vhost_poll_policy_work(struct vhost_poll_policy *pol,
 			vhost_margin_grow(pol);
 		break;
 	case VHOST_POLL_SLEPT_BLIND:
-		/* A completion: nothing arrived as long as it took. */
+		/* A completion woke the poller, so no request arrived all that time. */
 		if (inflight < pol->inflight)
 			gap = U64_MAX;
 		pol->overlap_window = vhost_window_learn(pol->overlap_window, gap,
