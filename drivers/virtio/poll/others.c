@@ -7,11 +7,11 @@
  *
  * For less than two ticks
  * -----------------------
- * A preempt notifier tells when a task takes the CPU from the thread.  Then callbacks of the queues
- * with requests in flight are turned on, and stay on until all that was in flight is answered or
- * the thread runs again.  It leaves them off
+ * A preempt notifier runs when a task takes the CPU from the thread.  It turns on the callbacks of
+ * the queues with requests in flight.  They stay on until all that was in flight is answered or the
+ * thread runs again.  The notifier leaves them off
  *
- * - for the first task after an answer, which is taken for the one that waited for it;
+ * - for the first task after an answer, because that is most likely the task that waited for it;
  * - for the task that submitted last: it waits for answers, so it will not run for long;
  * - for kernel threads and io_uring's workers: they run for some microseconds, mostly for the
  *   sake of I/O.
@@ -22,17 +22,17 @@
  *
  * - when a queue is the first of its CPU, so that the thread is not ready to run yet:
  *   single_task_running() says then whether the submitter is alone (vpoll_others_first());
- * - when the thread is away, and the submitter has slept since it submitted last.  The thread,
- *   which was ready all that time, was next unless others were before it.  Those have slept by
- *   now, or are still ready, because the submitter took the CPU from them;
+ * - when the thread is away, and the submitter has slept since it submitted last.  The thread was
+ *   ready all that time, so it would have run if no other task had run before it.  Such a task has
+ *   slept by now, or is still ready, because the submitter took the CPU from it;
  * - while other tasks come often.
  *
- * No rule looks at how long a task runs, because one that computes before it submits is no other
- * task.  One case is left.  The thread is ready, but is not away: it found an answer, and the task
- * that waited took the CPU.  If another task becomes ready before that one submits again and
- * sleeps, the submitter does not see it.  The scheduler exports only whether one or more tasks are
- * ready, and the thread is one of them.  A burst of the other task keeps one request waiting in
- * this way, because the next one is submitted after the thread has run.
+ * No rule looks at how long a task runs, because a task that computes before it submits is not one
+ * of the other tasks.  One case is left.  The thread is ready, but is not away: it found an answer,
+ * and the task that waited took the CPU.  If another task becomes ready before that one submits
+ * again and sleeps, the submitter does not see it.  The scheduler exports only whether one or more
+ * tasks are ready, and the thread is one of them.  So a burst of the other task makes one request
+ * wait.  It makes no second one wait, because that is submitted after the thread has run.
  *
  * Starved: for two ticks and more
  * -------------------------------
@@ -48,15 +48,17 @@
  * While nothing is in flight no task waits for an answer, so a task that computes between one I/O
  * and the next does not starve its own poller.
  *
- * A retry beside a task that computes always could strand a request: the thread has the CPU for a
- * moment now and then, and if it finds an answer there, the next request is the one of the case
- * that is left, above.  Covering the requests of a retry does not do, because interrupts keep the
+ * A retry beside a task that computes all the time could strand a request.  The thread has the CPU
+ * for a moment now and then.  If it finds an answer there, the next request is the case that is
+ * left, above.  Callbacks for the requests of a retry are no help, because interrupts keep the
  * thread from running, and so from showing that it could (virtio-poll.rst has the two attempts).
- * So it is the back-off that tells, while interrupts are on anyway.  In its last 50 ms the timer
- * samples who is at work.  If a task computes there (virtio_poll_computes_note()), the next
- * back-off follows, and no retry.  Nothing that interrupts bring about looks like such a task,
- * because a task that waits for I/O sleeps between two samples, or submitted last.  On a CPU that
- * was idle, or had no I/O for 50 ms after the back-off, nothing is known, and the poller retries.
+ *
+ * So the poller finds out during the back-off, while interrupts are on anyway.  In the last 50 ms
+ * the timer samples which task is at work.  If a task computes there (virtio_poll_computes_note()),
+ * the next back-off follows instead of a retry.  The tasks that interrupts wake do not look like
+ * such a task: a task that waits for I/O sleeps between two samples, or submitted last.  If the CPU
+ * was idle, or had no I/O for 50 ms after the back-off, the samples say nothing, and the poller
+ * retries.
  *
  * The host's other tasks
  * ----------------------
@@ -78,20 +80,20 @@
 #define VPOLL_STARVED_MIN	msecs_to_jiffies(50)
 #define VPOLL_STARVED_SHIFT	5	/* up to 1.6 s */
 #define VPOLL_STARVED_FORGET	(4 * HZ)
-/* Tasks that come twice in so many nanoseconds come often. */
+/* Tasks come often if two come within this time. */
 #define VPOLL_OFTEN_NS		max(5 * NSEC_PER_MSEC, 2 * TICK_NSEC)
-/* A task that has not submitted for so long counts as another task. */
+/* A task that has not submitted or polled for this long counts as another task. */
 #define VPOLL_USER_FORGET	msecs_to_jiffies(100)
 
-/* Whether the poller leaves all to interrupts, because other tasks have starved it. */
+/* Whether the poller leaves all queues to interrupts, because other tasks have starved it. */
 bool vpoll_backs_off(const struct virtio_poller *p)
 {
 	return p->starved_until && time_before(jiffies, p->starved_until);
 }
 
 /*
- * When the timer samples next in a back-off.  Only the end of the back-off matters.  A timer runs
- * late by up to an eighth of its time, so this one begins that much earlier, and more than once.
+ * When the timer samples next in a back-off.  Only samples near the end matter.  A timer may run
+ * late by an eighth of its time, so it is set to run that much earlier, and then again.
  */
 unsigned long vpoll_next_sample(const struct virtio_poller *p)
 {
@@ -135,8 +137,8 @@ bool vpoll_cpu_has_time(struct virtio_poller *p)
  * the thread is not runnable, the others are other tasks.  If it is, p->wanted decides.
  * It is set when a task takes the CPU or starves the thread, and when a tick finds a
  * task at work that does not poll (vpoll_sample()).  It is cleared when the thread runs: a
- * SCHED_IDLE thread mostly runs where nothing else wants to.  It does run a little beside
- * others, and then the next tick corrects it.
+ * SCHED_IDLE thread mostly runs when no other task wants the CPU.  It does run a little beside
+ * others, and then the next tick sets @wanted again.
  *
  * Return: true if the task should stop polling.
  */
@@ -247,8 +249,8 @@ static bool vpoll_is_other(const struct virtio_poller *p, const struct task_stru
 /*
  * Called in a tick while the thread is runnable or backs off, to find out whether the interrupted
  * task keeps the CPU from it.  The task that used a queue last (p->user) does not count, even if it
- * computes, because it is taken to wait for answers.  So a task that polls here stops for that one
- * only when the scheduler asks it to.
+ * computes, because it most likely waits for answers.  So a task that polls here stops for that
+ * task only when the scheduler asks it to.
  */
 void vpoll_sample(struct virtio_poller *p, u64 now)
 {

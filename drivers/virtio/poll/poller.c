@@ -7,8 +7,8 @@
  * I/O is outstanding the vCPU does not halt.  The other candidates, and why they lost,
  * are in Documentation/driver-api/virtio-poll.rst.
  *
- * A queue is put on the list of the CPU that submits, or that takes answers from it,
- * while nothing else polls it.  It leaves the list when nothing is in flight, when the
+ * A CPU that submits to a queue, or takes answers from it, puts the queue on its list, unless
+ * something else polls it.  The queue leaves the list when nothing is in flight, when the
  * wait has become too long (adaptive), when the host steals the CPU's time (adaptive), when the
  * mode says so, when other tasks starve its poller (others.c), or when it moves.
  *
@@ -38,7 +38,7 @@
 #define CREATE_TRACE_POINTS
 #include <trace/events/virtio_poll.h>
 
-/* Submissions from other CPUs before a queue moves: a move may cost an interrupt. */
+/* A queue moves only after this many submissions, because a move may cost an interrupt. */
 #define VPOLL_FOLLOW	64
 
 DEFINE_PER_CPU(struct virtio_poller, vpoll_pollers);
@@ -391,7 +391,7 @@ static void vpoll_let_go(struct virtio_poll_queue *q, enum vpoll_why why)
  * virtio_poll_watch(), which turns them on if p->away is set.  The caller keeps p->away set only
  * if requests are in flight, so those of such a task count as well.
  *
- * Returns whether requests are in flight; true if the lock is taken, because they may be.
+ * Returns whether requests are in flight.  If the lock is taken, that may be so, and this is true.
  */
 static bool vpoll_leave_to_interrupts(struct virtio_poll_queue *q)
 {
@@ -769,8 +769,8 @@ EXPORT_SYMBOL_GPL(virtio_poll_ring);
  *
  * So this function turns that guard of the kernel off for MSI-X.  There the vectors belong to the
  * device alone (with vDPA to the function that it is a part of).  An interrupt line may be shared,
- * so it keeps the guard.  IRQ_NO_DEBUG says what is meant, but the kernel lets no driver set it:
- * IRQF_MODIFY_MASK lacks it.  IRQ_IS_POLLED has note_interrupt() return as early.
+ * so it keeps the guard.  IRQ_NO_DEBUG would be the right flag, but drivers cannot set it, because
+ * IRQF_MODIFY_MASK lacks it.  IRQ_IS_POLLED makes note_interrupt() return as early.
  */
 void virtio_poll_bear_stray_interrupts(struct virtio_device *vdev)
 {
@@ -857,7 +857,7 @@ static void __exit vpoll_exit(void)
 		timer_delete_sync(&per_cpu(vpoll_pollers, cpu).timer);
 }
 
-/* If the kernel has this and its drivers built in, this has to start before the drivers. */
+/* If this module and its drivers are built in, this module has to start before the drivers. */
 subsys_initcall(vpoll_init);
 module_exit(vpoll_exit);
 
