@@ -39,7 +39,8 @@ TAKEN = "vserve_take"
 # long, and leaves the next ones to workers.
 MAX_RUN = Path("/sys/module/vhost_poll/parameters/max_run_us"), "100000"
 # The poller's thread does these after its round, and other threads may run before the reply, so a
-# window with one request at a time has no whole samples.
+# window with one request at a time has no whole samples.  Nor has one of operations that take
+# several requests each.
 AFTER_ROUND = ("write", "create", "readdirplus")
 # A window without samples ends after so many operations, or long ones.
 TIMES, TIMES_LONG = 2048, 256
@@ -82,15 +83,15 @@ class File:
     def __init__(self, op, host, depth=1):
         self.op, self.host, self.depth = op, host, depth
         self.path = f"{'host' if host else files.VHOST_FS} {op}"
-        self.whole = op in AFTER_ROUND and depth == 1
+        self.whole = op in AFTER_ROUND and (depth == 1 or op in SEVERAL)
         self.sample = SAMPLE_LONG if op in SEVERAL else SAMPLE_IOS
         self.loop = insns.Loop(io=TAKEN)
         if host:
             self.loop = insns.system_call(FILE_OPS[op], op not in SEVERAL)
 
     def command(self, secs):
-        words = ["--host"] if self.host else ["--depth", self.depth, "--burst"]
-        return files.fsload(self.op, "tmpfs", secs, *words)
+        words = ["--host"] if self.host else ["--burst"]
+        return files.fsload(self.op, "tmpfs", secs, "--depth", self.depth, *words)
 
     def counted(self, symbols):
         """A row of all that CPU 1 executes for so many operations."""
@@ -182,7 +183,7 @@ def middle(rows):
 
 
 def file_depths(op, depths):
-    """Those of DEPTHS that fsload has for OP; it makes one file at a time."""
+    """Those of DEPTHS that fsload has for OP."""
     return [d for d in depths if d <= (FILE_DEPTH if op in files.DEEP else 1)]
 
 
@@ -190,7 +191,9 @@ def loads_of(backends, depths, ops):
     loads = [Block(backend, depth) for backend in backends for depth in depths]
     for op in ops:
         loads += [File(op, False, depth) for depth in file_depths(op, depths)]
-        loads.append(File(op, True))
+        # Files that are made one after the other have the caches to themselves.
+        calls = file_depths(op, depths) if op == "create" else [1]
+        loads += [File(op, True, depth) for depth in calls]
     return loads
 
 

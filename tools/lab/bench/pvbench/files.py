@@ -25,8 +25,8 @@ from pvbench.paths import SYSTEMS, Medium
 FSLOAD = Path(__file__).resolve().parents[4] / "tools/testing/selftests/vhost_fs/fsload"
 CORE = hostside.CORE
 # The first have as many requests in flight as the depth says; the others one.
-DEEP = ("getattr", "lookup", "read", "write")
-OPS = (*DEEP, "create", "readdirplus")
+DEEP = ("getattr", "lookup", "read", "write", "create")
+OPS = (*DEEP, "readdirplus")
 MAX_DEPTH = 32
 POOLS = (0, 1, 16)
 VHOST_FS = "ring/vhost_fs"

@@ -79,10 +79,11 @@ def kept(doc, old):
 
 def ratios(rows):
     """(operation, depth, ours, the system call's, ratio) of each that has both."""
-    calls = {row["path"]: row["insns"] for row in rows if row["path"].startswith("host ")}
+    hosts = [row for row in rows if row["path"].startswith("host ")]
+    calls = {(row["path"], row["depth"]): row["insns"] for row in hosts}
     for row in rows:
         op = row["path"].removeprefix("ring/vhost_fs ")
-        call = calls.get(f"host {op}")
+        call = calls.get((f"host {op}", row["depth"])) or calls.get((f"host {op}", 1))
         if op != row["path"] and call:
             yield op, row["depth"], row["insns"], call, row["insns"] / call
 

@@ -62,9 +62,9 @@ class Servers(unittest.TestCase):
 
 
 class Loads(unittest.TestCase):
-    def test_what_has_one_position_or_several_requests_is_not_deep(self):
-        found = files.loads(["read", "create"], [1, 32])
-        self.assertEqual(found, [("read", 1), ("read", 32), ("create", 1)])
+    def test_a_directory_with_one_position_is_not_deep(self):
+        found = files.loads(["read", "readdirplus"], [1, 32])
+        self.assertEqual(found, [("read", 1), ("read", 32), ("readdirplus", 1)])
 
     def test_words_that_are_none(self):
         ops, systems, depths = files.parse("", "", [1, 32, 128])
@@ -76,7 +76,7 @@ class Loads(unittest.TestCase):
     def test_a_burst_of_ours_and_a_system_call(self):
         ours, call = counting.File("read", False, 32), counting.File("read", True)
         self.assertEqual(ours.command(2)[1:], ["read", "tmpfs", 2, "--depth", 32, "--burst"])
-        self.assertEqual(call.command(2)[1:], ["read", "tmpfs", 2, "--host"])
+        self.assertEqual(call.command(2)[1:], ["read", "tmpfs", 2, "--depth", 1, "--host"])
         # A long operation in as many as it takes for a read would take minutes.
         self.assertLess(counting.File("create", False).sample, ours.sample)
 

@@ -175,10 +175,17 @@ class Loads(unittest.TestCase):
         self.assertEqual(rows, [(ring, 1), (ring, 32), ("host read", 1)])
         self.assertEqual(loads[1].command(9)[1:], ["read", "tmpfs", 9, "--depth", 32, "--burst"])
 
-    def test_fsload_makes_one_file_at_a_time(self):
-        loads = counting.loads_of([], [1, 32], ["create"])
+    def test_calls_make_as_many_files_at_a_time_as_requests(self):
+        loads = counting.loads_of([], [1, 32, 128], ["create"])
         rows = [(load.path, load.depth) for load in loads]
-        self.assertEqual(rows, [("ring/vhost_fs create", 1), ("host create", 1)])
+        ring, host = "ring/vhost_fs create", "host create"
+        self.assertEqual(rows, [(ring, 1), (ring, 32), (host, 1), (host, 32)])
+        self.assertTrue(all(load.whole for load in loads))
+
+    def test_fsload_reads_one_directory_at_a_time(self):
+        loads = counting.loads_of([], [1, 32], ["readdirplus"])
+        rows = [(load.path, load.depth) for load in loads]
+        self.assertEqual(rows, [("ring/vhost_fs readdirplus", 1), ("host readdirplus", 1)])
 
 
 class Whole(unittest.TestCase):
@@ -211,7 +218,7 @@ class Whole(unittest.TestCase):
     def test_a_long_one_is_done_less_often_and_a_call_counts_without_its_program(self):
         row, argv = self.counted(counting.File("create", True))
         self.assertEqual((row["path"], row["of"]), ("host create", (1, 256, False)))
-        self.assertEqual(argv, ["create", "tmpfs", 0, "--host", "--times", 256])
+        self.assertEqual(argv, ["create", "tmpfs", 0, "--depth", 1, "--host", "--times", 256])
 
 
 class Middle(unittest.TestCase):
@@ -309,6 +316,9 @@ class Kept(unittest.TestCase):
         rows += doc_of(9, "ring/vhost_fs lookup")["rows"]
         found = [("read", 1, 300, 200, 1.5), ("read", 32, 250, 200, 1.25)]
         self.assertEqual(list(insnstable.ratios(rows)), found)
+        rows = [{"path": "ring/vhost_fs create", "depth": 32, "insns": 300}]
+        rows += [{"path": "host create", "depth": d, "insns": n} for d, n in ((1, 100), (32, 200))]
+        self.assertEqual(list(insnstable.ratios(rows)), [("create", 32, 300, 200, 1.5)])
 
 
 if __name__ == "__main__":

@@ -34,18 +34,6 @@ static void add(struct load *l, unsigned int slot, u32 opcode, u64 node, const v
 	fs_add(&l->f, slot, &raw);
 }
 
-/* As fs_call_data(), but without an interrupt. */
-static void play(struct load *l, u32 opcode, u64 node, const void *arg, u32 len,
-		 u32 room)
-{
-	add(l, 0, opcode, node, arg, len, room);
-	fs_publish(&l->f, LOAD_QUEUE);
-	while (!fs_poll(&l->f, 0, LOAD_QUEUE))
-		;
-	if (room != NO_REPLY)
-		EXPECT_EQ(fs_answer(&l->f, 0), 0);
-}
-
 static u64 place(u64 turn)
 {
 	return turn % (FILE_SIZE / LOAD_BLOCK) * LOAD_BLOCK;
@@ -118,35 +106,73 @@ static void host_write(struct load *l)
 	EXPECT_EQ(pwrite(l->fd, data, LOAD_BLOCK, place(l->begun)), LOAD_BLOCK);
 }
 
-/* A guest sends these requests when a program makes a file, closes and removes it. */
-static void play_create(struct load *l)
+/* A guest sends four requests when a program makes a file, closes and removes it. */
+static void send_create(struct load *l, unsigned int slot)
 {
 	struct {
 		struct fuse_create_in arg;
-		char name[4];
-	} in = { .arg = { .flags = O_RDWR, .mode = 0644 }, .name = NEW };
-	struct fuse_release_in release = {};
-	struct fuse_forget_in forget = { .nlookup = 1 };
-	struct fuse_entry_out *e;
-	u64 node;
+		char name[8];
+	} in = { .arg = { .flags = O_RDWR, .mode = 0644 } };
+	struct load_made *made = &l->made[slot];
 
-	play(l, FUSE_CREATE, FUSE_ROOT_ID, &in, sizeof(in),
-	     sizeof(*e) + sizeof(struct fuse_open_out));
-	e = (void *)l->f.reply;
-	node = e->nodeid;
-	release.fh = ((struct fuse_open_out *)(e + 1))->fh;
-	play(l, FUSE_RELEASE, node, &release, sizeof(release), 0);
-	play(l, FUSE_UNLINK, FUSE_ROOT_ID, NEW, sizeof(NEW), 0);
-	play(l, FUSE_FORGET, node, &forget, sizeof(forget), NO_REPLY);
+	made->answered = 0;
+	snprintf(made->name, sizeof(made->name), NEW "%u", slot % 100);
+	memcpy(in.name, made->name, sizeof(in.name));
+	add(l, slot, FUSE_CREATE, FUSE_ROOT_ID, &in, sizeof(in.arg) + strlen(in.name) + 1,
+	    sizeof(struct fuse_entry_out) + sizeof(struct fuse_open_out));
 }
 
+static void send_release(struct load *l, unsigned int slot)
+{
+	struct fuse_entry_out *e = (void *)l->f.reply;
+	struct fuse_open_out *open = (void *)(e + 1);
+	struct fuse_release_in in = { .fh = open->fh };
+
+	l->made[slot].node = e->nodeid;
+	add(l, slot, FUSE_RELEASE, e->nodeid, &in, sizeof(in), 0);
+}
+
+static bool next_create(struct load *l, unsigned int slot)
+{
+	struct load_made *made = &l->made[slot];
+	struct fuse_forget_in forget = { .nlookup = 1 };
+
+	/* FORGET has no reply. */
+	if (made->answered == 3)
+		return false;
+	EXPECT_EQ(fs_answer(&l->f, slot), 0);
+	switch (made->answered++) {
+	case 0:
+		send_release(l, slot);
+		break;
+	case 1:
+		add(l, slot, FUSE_UNLINK, FUSE_ROOT_ID, made->name, strlen(made->name) + 1, 0);
+		break;
+	case 2:
+		add(l, slot, FUSE_FORGET, made->node, &forget, sizeof(forget), NO_REPLY);
+		break;
+	}
+	return true;
+}
+
+/* As many files at a time as a ring has requests in flight. */
 static void host_create(struct load *l)
 {
-	int fd = openat(l->root, NEW, O_CREAT | O_RDWR, 0644);
+	char name[8];
+	int fd[FS_MAX_SLOTS];
+	unsigned int i;
 
-	EXPECT(fd >= 0);
-	EXPECT(!close(fd));
-	EXPECT(!unlinkat(l->root, NEW, 0));
+	for (i = 0; i < l->o.depth; i++) {
+		snprintf(name, sizeof(name), NEW "%u", i % 100);
+		fd[i] = openat(l->root, name, O_CREAT | O_RDWR, 0644);
+		EXPECT(fd[i] >= 0);
+	}
+	for (i = 0; i < l->o.depth; i++)
+		EXPECT(!close(fd[i]));
+	for (i = 0; i < l->o.depth; i++) {
+		snprintf(name, sizeof(name), NEW "%u", i % 100);
+		EXPECT(!unlinkat(l->root, name, 0));
+	}
 }
 
 /* The whole directory in one reply. */
@@ -188,7 +214,7 @@ static const struct load_op ops[] = {
 	{ "lookup", 1, true, send_lookup, NULL, host_lookup, sizeof(struct fuse_entry_out) },
 	{ "read", 1, true, send_read, NULL, host_read, LOAD_BLOCK },
 	{ "write", 1, true, send_write, NULL, host_write, sizeof(struct fuse_write_out) },
-	{ "create", 4, false, NULL, play_create, host_create, 0 },
+	{ "create", 4, true, send_create, next_create, host_create, 0 },
 	{ "readdirplus", 1, false, send_readdirplus, NULL, host_readdirplus,
 	  DIR_FILES * sizeof(struct fuse_direntplus) },
 };

@@ -77,8 +77,15 @@ static void reap(struct load *l)
 	while ((s = ring_pop(&l->f.ring[LOAD_QUEUE], &used))) {
 		s->used = used;
 		slot = s - l->f.slot;
-		EXPECT_EQ(fs_answer(&l->f, slot), 0);
-		EXPECT(l->f.reply_len >= l->o.op->reply);
+		if (l->o.op->next) {
+			if (l->o.op->next(l, slot)) {
+				l->added = true;
+				continue;
+			}
+		} else {
+			EXPECT_EQ(fs_answer(&l->f, slot), 0);
+			EXPECT(l->f.reply_len >= l->o.op->reply);
+		}
 		l->idle[l->nidle++] = slot;
 		l->turns++;
 	}
@@ -88,31 +95,29 @@ static void fill(struct load *l, u64 limit)
 {
 	if (l->o.burst && l->nidle < l->o.depth)
 		return;
-	if (!l->nidle || l->begun == limit)
-		return;
 	while (l->nidle && l->begun < limit) {
 		l->o.op->send(l, l->idle[--l->nidle]);
 		l->begun++;
+		l->added = true;
 	}
-	fs_publish(&l->f, LOAD_QUEUE);
 }
 
 /* Goes on; begins no turn beyond @limit. */
 static void step(struct load *l, u64 limit)
 {
-	if (!l->o.host && l->o.op->send) {
+	if (!l->o.host) {
 		reap(l);
 		fill(l, limit);
+		if (l->added)
+			fs_publish(&l->f, LOAD_QUEUE);
+		l->added = false;
 		return;
 	}
-	if (l->begun == limit)
+	if (l->begun >= limit)
 		return;
-	if (l->o.host)
-		l->o.op->host(l);
-	else
-		l->o.op->play(l);
-	l->begun++;
-	l->turns++;
+	l->o.op->host(l);
+	l->begun += l->o.depth;
+	l->turns += l->o.depth;
 }
 
 static void run_for(struct load *l, double secs)
@@ -303,7 +308,7 @@ static bool parse(struct load_opts *o, int argc, char **argv)
 	/* A server can share only what is there before it starts. */
 	if (o->socket && (o->host || !strchr(o->where, '/')))
 		return false;
-	return o->depth == 1 || (o->op->deep && !o->host);
+	return o->depth == 1 || (o->host ? !!o->op->next : o->op->deep);
 }
 
 int main(int argc, char **argv)

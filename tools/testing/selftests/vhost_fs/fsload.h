@@ -21,6 +21,13 @@ struct load_opts {
 	bool burst;
 };
 
+/* The file that the turn of a slot makes, and how many of the turn's requests were answered. */
+struct load_made {
+	unsigned int answered;
+	char name[8];
+	u64 node;
+};
+
 struct load {
 	struct load_opts o;
 	struct fs f;
@@ -34,13 +41,15 @@ struct load {
 	int dir;
 	unsigned int idle[FS_MAX_SLOTS];
 	unsigned int nidle;
+	struct load_made made[FS_MAX_SLOTS];
+	bool added;		/* requests on the ring that are not published */
 	u64 begun;		/* turns */
 	u64 turns;		/* that have ended */
 };
 
 /*
- * An operation has either @send, which puts one request on the ring and does not publish it, or
- * @play, which sends several requests, each one after the reply to the one before.
+ * @send puts a request on the ring and does not publish it.  If a turn has several requests, @next
+ * gets the reply to one in the same slot and adds the next one, or returns false after the last.
  */
 struct load_op {
 	const char *name;
@@ -49,8 +58,8 @@ struct load_op {
 	/* so many requests at once do not wait for each other in the server */
 	bool deep;
 	void (*send)(struct load *l, unsigned int slot);
-	void (*play)(struct load *l);
-	/* the system calls that do the same */
+	bool (*next)(struct load *l, unsigned int slot);
+	/* the system calls that do the same, for --depth turns */
 	void (*host)(struct load *l);
 	/* bytes that a reply has at least */
 	u32 reply;
