@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * /dev/vhost-poll: a file descriptor that is a thread polling vrings from one
- * CPU.  Open it, VHOST_POLL_CREATE binds it, devices (vhost_blk) take the
- * descriptor to attach their vrings.  Closing the last reference ends the
- * thread.
+ * /dev/vhost-poll: a poller, i.e. a kernel thread that polls vrings from one CPU.
  *
- * Every structure starts with its size as user space knows it, as in
- * openat2(2): a shorter one is completed with zeroes, a longer one must be
- * zero beyond what the kernel knows, and none is longer than a page (-E2BIG).
- * Unknown flags are -EINVAL.
+ * A program opens the device, and creates the poller on the descriptor by
+ * VHOST_POLL_CREATE.  It then passes the descriptor to devices (/dev/vhost-blk,
+ * /dev/vhost-fs), whose vrings the poller is to serve.  A vring holds a reference
+ * to the descriptor's file.  The thread ends with the last reference.
+ *
+ * Each structure begins with @size, the size that user space was compiled with, as
+ * in openat2(2).  The kernel fills up a shorter structure with zeroes.  A longer one
+ * must be zero beyond the fields that the kernel knows, or the ioctl fails with
+ * -E2BIG; if the kernel writes the structure, it clears that part.  A structure of
+ * more than a page fails with -E2BIG, too.  A structure that is shorter than the
+ * first version of it fails with -EINVAL, and so does an unknown flag.
  */
 #ifndef _UAPI_LINUX_VHOST_POLL_H
 #define _UAPI_LINUX_VHOST_POLL_H
@@ -28,16 +32,17 @@ enum vhost_poll_mode {
 #define VHOST_POLL_NAME_LEN	16
 
 /**
- * struct vhost_poll_create - VHOST_POLL_CREATE, once for a descriptor
+ * struct vhost_poll_create - VHOST_POLL_CREATE: create the poller, once for a descriptor
  * @size: sizeof(struct vhost_poll_create)
  * @flags: none yet, must be 0
- * @cpu: the CPU it is bound to; must be online
+ * @cpu: the CPU that the poller is bound to; must be online
  * @mode: enum vhost_poll_mode
  * @name: shown in the thread's name; may be empty
  *
- * Needs CAP_SYS_NICE: it takes a core.  What was checked here is not asked
- * again: the descriptor stands for up to a whole core from then on, whatever
- * @mode was, and is given only to whom may use one.
+ * The caller needs CAP_SYS_NICE, because a poller may take a whole core.  The kernel
+ * checks this only here.  Any program that holds the descriptor can attach vrings,
+ * and can set VHOST_POLL_MODE_BUSY, whatever @mode is.  So pass the descriptor only to
+ * a program that may use that core.
  */
 struct vhost_poll_create {
 	__u32	size;
@@ -48,13 +53,14 @@ struct vhost_poll_create {
 };
 
 /**
- * struct vhost_poll_set_mode - VHOST_POLL_SET_MODE
+ * struct vhost_poll_set_mode - VHOST_POLL_SET_MODE: change how the poller waits
  * @size: sizeof(struct vhost_poll_set_mode)
  * @flags: none yet, must be 0
  * @mode: enum vhost_poll_mode
  * @pad: 0
  *
- * Needs the descriptor and nothing else: see VHOST_POLL_CREATE.
+ * The caller needs no capability, because the descriptor is the permission: see struct
+ * vhost_poll_create.
  */
 struct vhost_poll_set_mode {
 	__u32	size;
@@ -64,28 +70,30 @@ struct vhost_poll_set_mode {
 };
 
 /**
- * struct vhost_poll_stats - VHOST_POLL_GET_STATS
- * @size: in: room; out: what the kernel filled
+ * struct vhost_poll_stats - VHOST_POLL_GET_STATS: read the poller's counters
+ * @size: in: the room for the structure; out: how many bytes the kernel filled
  * @flags: 0
- * @cpu: where it runs, or would if that CPU were online: see @state
- * @mode: how it waits now
- * @sources: vrings and devices attached
- * @state: 0 running, 1 its CPU went offline: it sleeps between events on
- *	whichever CPU it was moved to until its own comes back
- * @rounds: times it looked at all of its sources
- * @rounds_hit: of those, the ones that found something
+ * @cpu: the CPU that the poller is bound to; see @state
+ * @mode: the mode that was set last
+ * @sources: attached vrings
+ * @state: 0: the poller runs on @cpu; 1: @cpu is offline.  The poller then runs on
+ *	another CPU, as in event mode, until @cpu is back
+ * @rounds: rounds, in each of which the poller looked at all attached vrings
+ * @rounds_hit: of @rounds, those that found work
  * @work: requests and completions served
- * @sleeps: times it slept
- * @sleeps_timed: of those, the ones that woke by the predicted completion
- * @wakeups: wake-ups by kicks and completions
- * @busy_ns: time in rounds that found something
- * @poll_ns: time in rounds that found nothing
+ * @sleeps: times that the poller slept
+ * @sleeps_timed: of @sleeps, those that a timer ended: the poller expected a
+ *	completion, or was to try again
+ * @wakeups: of @sleeps, those that an event ended: mostly a kick or a completion
+ * @busy_ns: time in rounds that found work
+ * @poll_ns: time in rounds that found none
  * @sleep_ns: time asleep
- * @idle_window_ns: how long it polls without work now before it sleeps
- * @hot: requests that may sleep, carried out by the polling thread without losing the
- *	rings
- * @handoffs: requests that slept or took too long there, so that another thread polls
- *	since
+ * @idle_window_ns: how long the poller goes on polling now after the last work, before
+ *	it sleeps
+ * @hot: requests that may sleep, and after which the thread that carried them out still
+ *	polls
+ * @handoffs: requests that slept or took too long in the polling thread, so that another
+ *	thread polls now
  */
 struct vhost_poll_stats {
 	__u32	size;
