@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * /dev/vhost-blk: a virtio-blk device served by the kernel.  The base vhost
+ * /dev/vhost-blk: a virtio-blk device that the kernel serves.  It has the base vhost
  * ioctls (linux/vhost.h: owner, features, memory table, vrings, kick and call
- * descriptors) apply as everywhere, and those of linux/vhost_serve.h for vrings;
- * these add the backend and what can be read back.
+ * descriptors), and those of linux/vhost_serve.h for vrings.  The ioctls here set the
+ * backend (the disk or file), and read its properties and the counters.
  *
- * The order is: VHOST_SET_OWNER, VHOST_BLK_SET_BACKEND, VHOST_SET_FEATURES,
- * VHOST_SET_MEM_TABLE, for each vring its base ioctls and
- * VHOST_SERVE_SET_VRING, then VHOST_SERVE_START / VHOST_SERVE_STOP for each vring,
- * see linux/vhost_serve.h.
+ * A program calls VHOST_SET_OWNER, VHOST_BLK_SET_BACKEND, VHOST_SET_FEATURES and
+ * VHOST_SET_MEM_TABLE, in this order.  For each vring it then calls the base ioctls and
+ * VHOST_SERVE_SET_VRING, and VHOST_SERVE_START and VHOST_SERVE_STOP: see
+ * linux/vhost_serve.h.
  *
- * Structures carry their size as in linux/vhost_poll.h.
+ * Each structure begins with its size: see linux/vhost_poll.h.
  */
 #ifndef _UAPI_LINUX_VHOST_BLK_H
 #define _UAPI_LINUX_VHOST_BLK_H
@@ -26,40 +26,41 @@
 
 enum vhost_blk_engine {
 	VHOST_BLK_ENGINE_AUTO	= 0,
-	VHOST_BLK_ENGINE_MQ	= 1,	/* straight onto a hardware context */
+	VHOST_BLK_ENGINE_MQ	= 1,	/* commands to the disk's hardware contexts */
 	VHOST_BLK_ENGINE_BIO	= 2,	/* submit_bio() */
-	VHOST_BLK_ENGINE_FILE	= 3,	/* a file's own read and write */
+	VHOST_BLK_ENGINE_FILE	= 3,	/* reads and writes of the file, as by a program */
 };
 
 /* VHOST_BLK_SET_BACKEND flags */
 #define VHOST_BLK_BACKEND_READ_ONLY		(1U << 0)
-/* mq even if the backend has an I/O scheduler; needs CAP_SYS_ADMIN */
+/* use the mq engine even if the disk has an I/O scheduler; needs CAP_SYS_ADMIN */
 #define VHOST_BLK_BACKEND_BYPASS_SCHEDULER	(1U << 1)
-/* do not use the backend's poll queues */
+/* do not use the disk's poll queues */
 #define VHOST_BLK_BACKEND_NO_POLL_QUEUES	(1U << 2)
-/* pin guest memory when the table is set, accounted to RLIMIT_MEMLOCK */
+/* pin guest memory when the owner sets the memory table; accounted to RLIMIT_MEMLOCK */
 #define VHOST_BLK_BACKEND_PINNED		(1U << 3)
-/* the guest frees no blocks: no discards, and write-zeroes keeps what it zeroes allocated */
+/* the guest cannot free blocks: no discards, and write-zeroes keeps the blocks allocated */
 #define VHOST_BLK_BACKEND_NO_DISCARD		(1U << 4)
 
 /**
- * struct vhost_blk_backend - VHOST_BLK_SET_BACKEND
+ * struct vhost_blk_backend - VHOST_BLK_SET_BACKEND: set the disk or file
  * @size: sizeof(struct vhost_blk_backend)
  * @flags: VHOST_BLK_BACKEND_*
- * @fd: an open block device or regular file; -1 takes the backend away
- *	(requests end in IOERR until there is another)
- * @engine: enum vhost_blk_engine; a choice the backend cannot serve is
- *	-EOPNOTSUPP
- * @serial: answer to GET_ID, padded with zeroes
+ * @fd: an open block device or regular file; -1 takes the backend away (requests end in
+ *	IOERR until the owner sets another one)
+ * @engine: enum vhost_blk_engine; the call fails with -EOPNOTSUPP if the backend does not
+ *	allow this engine
+ * @serial: the answer to GET_ID, padded with zeroes
  * @pad: 0
  *
- * Fails with -EBUSY while a vring runs: from VHOST_SERVE_START until a stop of it has
- * succeeded, because one that failed with -ETIMEDOUT left requests with the backend.  What
- * fails changes nothing.
+ * The call fails with -EBUSY while a vring runs: from VHOST_SERVE_START until a stop of the
+ * vring has succeeded.  A stop that failed does not count, because the backend may still have
+ * requests.  A call that fails changes nothing.
  *
- * It flushes nothing.  What the guest wrote and did not flush may still be in a cache of the
- * old backend, and later flushes of the guest go to the new one.  So an owner whose guest
- * goes on calls fsync() on the old descriptor between the stop and this.
+ * The call flushes nothing.  Data that the guest wrote and did not flush may still be in a
+ * cache of the old backend, and later flushes of the guest go to the new one.  If the guest
+ * goes on, the owner therefore calls fsync() on the old descriptor between the stop and this
+ * call.
  */
 struct vhost_blk_backend {
 	__u32	size;
@@ -71,16 +72,16 @@ struct vhost_blk_backend {
 };
 
 /*
- * struct vhost_blk_info - VHOST_BLK_GET_INFO: what the backend is and allows
- * @size: in: room; out: what the kernel filled
+ * struct vhost_blk_info - VHOST_BLK_GET_INFO: read the properties of the backend
+ * @size: in: the room for the structure; out: how many bytes the kernel filled
  * @flags: VHOST_BLK_BACKEND_* in force
- * @engine: enum vhost_blk_engine that was chosen
- * @nr_hctx: hardware contexts a vring can be matched to (0: none to choose)
- * @nr_poll_hctx: of those, how many are polled
+ * @engine: the enum vhost_blk_engine that was chosen
+ * @nr_hctx: hardware contexts that VHOST_SERVE_SET_VRING can name as @target; 0: none
+ * @nr_poll_hctx: of @nr_hctx, those that are polled
  * @free_choice: 1 if any poller can submit to any context (patched kernel)
- * @features: virtio features this backend allows
+ * @features: virtio features that can be negotiated with this backend
  * @capacity: in 512-byte sectors
- * The rest is as in struct virtio_blk_config.
+ * The other fields are as in struct virtio_blk_config.
  */
 struct vhost_blk_info {
 	__u32	size;
@@ -108,9 +109,9 @@ struct vhost_blk_info {
 };
 
 /**
- * struct vhost_blk_cache - VHOST_BLK_SET_CACHE
+ * struct vhost_blk_cache - VHOST_BLK_SET_CACHE: set the guest's write cache mode
  * @size: sizeof(struct vhost_blk_cache)
- * @writeback: 1: a write is done when the backend says so, the guest flushes;
+ * @writeback: 1: a write is done when the backend has done it, and the guest flushes;
  *	0: a write is done when it is on the medium
  */
 struct vhost_blk_cache {
@@ -119,30 +120,24 @@ struct vhost_blk_cache {
 };
 
 /*
- * struct vhost_blk_stats - VHOST_BLK_GET_STATS: counters of one vring
- * @size: in: room; out: what the kernel filled
+ * struct vhost_blk_stats - VHOST_BLK_GET_STATS: read the counters of one vring
+ * @size: in: the room for the structure; out: how many bytes the kernel filled
  * @index: the vring
- * @hctx: where it submits now, VHOST_BLK_HCTX_AUTO where that has no meaning
- * @engine: enum vhost_blk_engine in use
- * @poller_cpu: CPU of its poller, ~0 if it has none
- * @inflight: with the backend or a worker now
- * @reads: @writes, @flushes, @discards, @write_zeroes, @get_ids: requests
- * @unsupp: answered UNSUPP
- * @errors: answered IOERR
- * @malformed: chains with no place for a status, and rings that make no sense
- * @read_bytes: and @write_bytes: data moved
- * @merged: requests that went along with a neighbour's command
- * @commands: commands given to the backend
- * @punted: requests a worker finished because the poller would have slept
- * @kicks: notifications received
- * @calls: interrupts asked for
- * @latency: of requests, from taken to done; bucket i counts those of
- *	[2^i, 2^(i+1)) ns, the last one all that took longer, too
- * @hot: requests that the poller's thread began after its round, whether they slept or
- *	not; one that a worker had to finish (a read of what is not cached) counts in
- *	@punted, too
+ * @hctx: the hardware context that the last request went to; VHOST_BLK_HCTX_AUTO: no
+ *	request went to one yet, or the engine has none
+ * @engine: the enum vhost_blk_engine in use
+ * @poller_cpu: @inflight: @malformed: @kicks: @calls: @latency: @hot: as in struct
+ *	vhost_serve_stats
+ * @reads: @writes: @flushes: @discards: @write_zeroes: @get_ids: requests by type
+ * @unsupp: requests answered with UNSUPP
+ * @errors: requests answered with IOERR
+ * @read_bytes: @write_bytes: bytes of data moved
+ * @merged: requests that were merged into the command of a neighbour
+ * @commands: commands that went to the backend
+ * @punted: requests that a worker finished because the poller would have slept
  *
- * Not a snapshot: while the vring is served, they may be of different moments.
+ * The kernel reads the counters one by one, so while the vring is served, two of them may be
+ * of different moments.
  */
 struct vhost_blk_stats {
 	__u32	size;
