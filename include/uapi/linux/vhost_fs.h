@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * /dev/vhost-fs: a virtio-fs device served by the kernel.  A directory of the
- * host is what its guest mounts.  The base vhost ioctls (linux/vhost.h) apply
- * as everywhere, the vrings have those of linux/vhost_serve.h; these add the
- * directory.
+ * /dev/vhost-fs: a virtio-fs device that the kernel serves.  Its guest mounts a
+ * directory of the host.  The device has the base vhost ioctls (linux/vhost.h), and
+ * those of linux/vhost_serve.h for vrings.  The ioctls here set the directory, and read
+ * how it is used.
  *
- * The order is: VHOST_SET_OWNER, VHOST_FS_SET_EXPORT, VHOST_SET_FEATURES,
- * VHOST_SET_MEM_TABLE, then for each vring its base ioctls, the choice of its
- * poller, and its start.  Vring 0 is the high priority queue, all others are
- * request queues (virtio 1.2, 5.11.2).  The configuration space (tag, number
- * of queues) is the VMM's.
+ * A program calls VHOST_SET_OWNER, VHOST_FS_SET_EXPORT, VHOST_SET_FEATURES and
+ * VHOST_SET_MEM_TABLE, in this order.  For each vring it then calls the base ioctls,
+ * VHOST_SERVE_SET_VRING and VHOST_SERVE_START.  Vring 0 is the high priority queue, all
+ * others are request queues (virtio 1.2, 5.11.2).  The VMM, and not this device, has the
+ * configuration space (tag, number of queues).
  *
- * Structures carry their size as in linux/vhost_poll.h.
+ * Each structure begins with its size: see linux/vhost_poll.h.
  */
 #ifndef _UAPI_LINUX_VHOST_FS_H
 #define _UAPI_LINUX_VHOST_FS_H
@@ -21,66 +21,71 @@
 
 #define VHOST_FS_IOC	0xAF	/* VHOST_VIRTIO; 0xC0 to 0xCF are ours */
 
-/* VHOST_FS_SET_EXPORT flags */
-/* the guest changes nothing, whatever its own mount says */
+/* VHOST_FS_SET_EXPORT flags, of which at most one is NO_XATTR, MAP_XATTR or RAW_XATTR */
+/* the guest can change nothing, whatever its own mount says */
 #define VHOST_FS_EXPORT_READ_ONLY	(1U << 0)
-/* all is done as @squash_uid and @squash_gid, without capabilities */
+/* all operations act as @squash_uid and @squash_gid, without capabilities */
 #define VHOST_FS_EXPORT_SQUASH		(1U << 1)
-/* no extended attributes but POSIX ACLs */
+/* the guest has no extended attributes, except POSIX ACLs */
 #define VHOST_FS_EXPORT_NO_XATTR	(1U << 2)
-/* the guest's security.* and trusted.* are the host's user.virtiofs.* */
+/* the host stores the guest's security.* and trusted.* as user.virtiofs.* */
 #define VHOST_FS_EXPORT_MAP_XATTR	(1U << 3)
-/* the guest's security.* and trusted.* are the host's own; not with MAP_XATTR */
+/* the guest's security.* and trusted.* are those of the host's files */
 #define VHOST_FS_EXPORT_RAW_XATTR	(1U << 4)
-/* POSIX and flock locks are the guest's own affair, the host does not see them */
+/* the guest keeps POSIX and flock locks itself, and the host does not see them */
 #define VHOST_FS_EXPORT_LOCAL_LOCKS	(1U << 5)
 /* no POSIX ACLs */
 #define VHOST_FS_EXPORT_NO_ACL		(1U << 6)
 /*
- * the guest may write its page cache back later, and keeps times and sizes itself: only the
- * guest uses the directory, because others would see, and overwrite, what is old
+ * the guest may write its page cache back later, and keeps times and sizes itself.  Only this
+ * guest may use the directory: other programs would read old data, and their writes could be
+ * overwritten
  */
 #define VHOST_FS_EXPORT_WRITEBACK	(1U << 7)
 /*
- * file systems mounted beneath the directory, now or later, are served, too, and marked for guests
- * that know FUSE_SUBMOUNTS.  Each keeps its mount's flags.  Lookups of what may be an interface of
- * the kernel (proc, sysfs, ...) fail with -EACCES
+ * the device also serves file systems that are mounted beneath the directory, now or later, and
+ * marks them for guests that know FUSE_SUBMOUNTS.  Each keeps the flags of its mount.  If a file
+ * system may be an interface of the kernel (proc, sysfs, ...), lookups of it fail with -EACCES
  */
 #define VHOST_FS_EXPORT_SUBMOUNTS	(1U << 8)
 
 /* How long the device lets a guest keep file data in its page cache. */
 enum vhost_fs_cache {
 	VHOST_FS_CACHE_AUTO	= 0,	/* until a file is opened again */
-	VHOST_FS_CACHE_NONE	= 1,	/* nothing: reads and writes go to the host */
-	VHOST_FS_CACHE_ALWAYS	= 2,	/* all: the host does not change it */
+	VHOST_FS_CACHE_NONE	= 1,	/* not at all: each read and write is a request */
+	VHOST_FS_CACHE_ALWAYS	= 2,	/* from open to open; only if the host changes no file */
 };
 
 /**
- * struct vhost_fs_export - VHOST_FS_SET_EXPORT: what is served, once
+ * struct vhost_fs_export - VHOST_FS_SET_EXPORT: set the directory that is served, once
  * @size: sizeof(struct vhost_fs_export)
  * @flags: VHOST_FS_EXPORT_*
- * @fd: an open directory (O_PATH will do).  Its mount's id mapping holds.  What
- *	is mounted beneath it is reachable with VHOST_FS_EXPORT_SUBMOUNTS only
+ * @fd: an open directory (O_PATH will do).  The id mapping of its mount applies.  The
+ *	guest reaches file systems that are mounted beneath it only with
+ *	VHOST_FS_EXPORT_SUBMOUNTS
  * @cache: enum vhost_fs_cache
- * @squash_uid: with VHOST_FS_EXPORT_SQUASH, of the caller's user namespace, else 0
- * @squash_gid: likewise
- * @entry_timeout_ms: how long the guest may believe a name
- * @attr_timeout_ms: and attributes
- * @max_nodes: files and directories the guest may know at a time; beyond that
+ * @squash_uid: the user for VHOST_FS_EXPORT_SQUASH, in the caller's user namespace;
+ *	0 without that flag
+ * @squash_gid: the group, likewise
+ * @entry_timeout_ms: how long the guest may cache a name, in milliseconds
+ * @attr_timeout_ms: how long the guest may cache attributes, in milliseconds
+ * @max_nodes: how many files and directories the guest may know at a time.  Beyond that
  *	lookups fail with ENFILE.  0 is the default (1,000,000)
- * @max_handles: files and directories it may have open; beyond that EMFILE.
- *	0 is the default (65,536)
- * @max_locks: owners of POSIX locks and requests that wait for a lock; beyond
- *	that ENOLCK, as beyond four times as many locked ranges.  0 is the default (16,384)
- * @max_dentries: how many of @max_nodes may pin an inode of the host.  Beyond that the kernel
- *	keeps a file handle in place of it, on ext4, xfs and tmpfs; if too few can be swapped
- *	so, lookups fail with ENFILE.  4 is the smallest.  0 is the default: a tenth of
- *	@max_nodes.  It counts only nodes on ext4 and xfs, and no lookup fails
+ * @max_handles: how many files and directories the guest may have open.  Beyond that an
+ *	open fails with EMFILE.  0 is the default (65,536)
+ * @max_locks: how many owners of POSIX locks, and requests that wait for a lock, the guest
+ *	may have.  It may lock four times as many ranges.  A request beyond one of these
+ *	limits fails with ENOLCK.  0 is the default (16,384)
+ * @max_dentries: how many of @max_nodes may pin an inode of the host; at least 4.  The
+ *	kernel swaps nodes beyond that, if they are on ext4, xfs or tmpfs: it keeps a file
+ *	handle in place of the inode.  If it cannot swap enough, lookups fail with ENFILE.
+ *	0 is the default, a tenth of @max_nodes.  The default counts only nodes on ext4 and
+ *	xfs, and no lookup fails because of it
  *
- * Needs CAP_SYS_ADMIN in the user namespace of the mount, as a bind mount does.
- * The credentials of the caller are those the export is served with.  Fails
- * with EBUSY while a vring runs or if there is an export; VHOST_RESET_OWNER
- * takes it away.
+ * The caller needs CAP_SYS_ADMIN in the user namespace of the mount, as for a bind mount.
+ * Operations act with the credentials that the caller has now.  The call fails with EBUSY
+ * while a vring runs, or if there is an export already.  VHOST_RESET_OWNER takes the export
+ * away.
  */
 struct vhost_fs_export {
 	__u32	size;
@@ -98,27 +103,28 @@ struct vhost_fs_export {
 };
 
 /* VHOST_FS_GET_INFO state */
-#define VHOST_FS_INFO_EXPORT	(1U << 0)	/* there is one */
+#define VHOST_FS_INFO_EXPORT	(1U << 0)	/* an export is set */
 #define VHOST_FS_INFO_SESSION	(1U << 1)	/* the guest has mounted it */
 
 /*
- * struct vhost_fs_info - VHOST_FS_GET_INFO: what is served, and its use
- * @size: in: room; out: what the kernel filled
+ * struct vhost_fs_info - VHOST_FS_GET_INFO: read the export and how it is used
+ * @size: in: the room for the structure; out: how many bytes the kernel filled
  * @flags: VHOST_FS_EXPORT_* in force
  * @state: VHOST_FS_INFO_*
- * @minor: of the FUSE protocol (7.@minor), as negotiated; 0 without a session
+ * @minor: the FUSE protocol that was negotiated is 7.@minor; 0 without a session
  * @features: virtio features that can be negotiated
- * @fuse_flags: FUSE_INIT flags, as negotiated
- * @max_nodes: @max_handles: @max_locks: limits
+ * @fuse_flags: FUSE_INIT flags that were negotiated
+ * @max_nodes: @max_handles: @max_locks: @max_dentries: the limits in force
  * @max_write: bytes of the largest write
- * @nodes: @handles: @locks: in use
- * @sessions: how often a guest has mounted it
- * @refused: requests that failed for a limit
- * @dentries: nodes that pin an inode, of @nodes.  May be more than @max_dentries, unless the owner
- *	gave that
- * @swapped_out: how often a node's inode was swapped for a file handle
- * @swapped_in: and how often it came back
- * @searches: how often a directory was searched for one that was not where it had been
+ * @nodes: @handles: @locks: how many are in use
+ * @sessions: how often a guest has mounted the directory
+ * @refused: requests that failed because of a limit
+ * @dentries: of @nodes, those that pin an inode.  They may be more than @max_dentries, unless the
+ *	owner set @max_dentries
+ * @swapped_out: how often the kernel swapped a node's inode for a file handle
+ * @swapped_in: how often it brought the inode of a swapped node back
+ * @searches: how often it searched a directory for the inode of a swapped node, because the inode
+ *	was no longer where the kernel had last seen it
  */
 struct vhost_fs_info {
 	__u32	size;
