@@ -1,84 +1,100 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * In-kernel side of vhost_serve: what a device needs to have its rings served.
+ * The interface of vhost_serve for devices whose rings it serves.
  *
- * vhost_serve reads chains, keeps requests in slots, writes used rings, signals
- * guests, and runs the life of a vring and of the character device.  A device
- * (vhost_blk, vhost_fs) says what a request means, by struct vserve_ops.  It
- * embeds struct vserve_dev, vserve_vring and vserve_req as the first member,
- * base, of its own structures, whose sizes are in the operations.
+ * vhost_serve reads chains, keeps requests in slots, writes used rings, interrupts
+ * guests, and has the life of vrings and of the character device.  A device
+ * (vhost_blk, vhost_fs) says by struct vserve_ops what a request means.  It embeds
+ * struct vserve_dev, vserve_vring and vserve_req as the first member, base, of its
+ * own structures, whose sizes are in the operations.
  *
- * The header needs the private vhost.h: see VHOST_PRIVATE in a device's Kbuild.
+ * This header needs the private vhost.h: see VHOST_PRIVATE in a device's Kbuild.
  *
  * The way of a request
  *
  *   ring -> take() -> submit() -> [backend, or work() in a worker] ->
  *   vserve_req_end() -> release() -> finish() -> used ring
  *
- * - take() parses one chain into its slot.  It runs in the poller first; if it
- *   fails there, the chain is put back and the vring's worker calls it again with
- *   may_sleep.  take() may finish the request at once by vserve_req_finish();
- *   then submit() and release() are not called for it, and finish() is.
- * - submit() runs in the poller.  It gives the request to a backend
- *   (vserve_req_start(), later vserve_req_end()), has a worker do it
- *   (vserve_req_punt()), or the poller's thread once the round is over
- *   (vserve_req_hot()), sets it aside because the backend is full
- *   (vserve_req_aside()), finishes it (vserve_req_finish()), or keeps it until
- *   flush() to submit it with its neighbours.  After submit() returned, the
- *   request may be over.
- * - flush() ends a batch: what submit() kept is given away there.
- * - A request that was set aside is submitted again in later rounds, and goes to
- *   a worker if that does not help.
- * - work() runs in a worker and ends with vserve_req_end(), at once or later.  For a
+ * - take() parses one chain into its slot.  The poller calls it first.  If it fails
+ *   there, the poller puts the chain back, and the vring's worker calls take() again
+ *   with may_sleep.  take() may finish the request at once by vserve_req_finish().
+ *   vhost_serve then calls neither submit() nor release() for it, but does call
+ *   finish().
+ * - submit() runs in the poller.  It does one of these:
+ *
+ *   - give the request to a backend (vserve_req_start(), later vserve_req_end());
+ *   - have a worker carry it out (vserve_req_punt());
+ *   - have the poller's thread carry it out after the round (vserve_req_hot());
+ *   - set it aside, because the backend is full (vserve_req_aside());
+ *   - finish it (vserve_req_finish());
+ *   - keep it until flush(), to submit it together with its neighbours.
+ *
+ *   Once submit() has returned, the request may be over.
+ * - flush() ends a batch: it gives away the requests that submit() has kept.
+ * - If a request was set aside, the poller submits it again in later rounds, and
+ *   leaves it to a worker if that does not help.
+ * - work() runs in a worker, and ends with vserve_req_end(), at once or later.  For a
  *   request that mostly does not sleep (vserve_req_hot()) it runs in the poller's
- *   thread.  Should it sleep there, or take long, another thread goes on with the rings
- *   (drivers/vhost/poll/crew.c).  req->hot says that it runs there; it can still call
- *   vserve_req_again() then to have a worker do it from the start.
- * - release() lets go of what the request holds of the guest's memory.  It returns
- *   false where it would sleep or take long; then a worker calls it with may_sleep.
- *   It may be called without any lock there, so it must not touch counters.
- * - finish() writes what the guest looks at beside its data (the status of a
- *   disk's request; nothing for a file's, whose reply was copied before), counts,
- *   lets go of all the rest, and returns the used length.
+ *   thread, and req->hot is set.  If it sleeps there after all, or takes long, another
+ *   thread goes on with the rings (drivers/vhost/poll/crew.c).  It can still call
+ *   vserve_req_again() to have a worker do the request from the start.
+ * - release() lets go of the guest's memory that the request holds.  If it would sleep
+ *   or take long, it returns false, and a worker calls it with may_sleep.  That worker may
+ *   hold no lock, so release() must not touch counters.
+ * - finish() writes the part of the answer that is not data: the status, for a disk.
+ *   For a file there is none, because vhost_fs has copied the reply before.  finish() also
+ *   counts the request, lets go of all the rest, and returns the used length.
  *
  * Locking
  *
- * - vhost_dev.mutex: ioctls, one at a time: what is served, pollers, start, stop.
- * - vhost_virtqueue.mutex: everything of a running vring but its list of
+ * - vhost_dev.mutex serialises ioctls.  It protects what is served, the vrings' pollers,
+ *   start and stop.
+ * - vhost_virtqueue.mutex protects all of a running vring except its list of
  *   completions: the ring's indices, requests and their states, lists, counters
- *   (read by all), and the device's own fields of the vring.  The poller only ever
- *   tries it.  While a worker or an ioctl holds it, the poller looks elsewhere.
- * - vring->done is lock-free: vserve_req_end() pushes, the holder of the vring's
- *   mutex takes.  A request that was pushed belongs to the taker.
- * - vring->reaped is that list for completions within the poller's own round,
- *   which needs no atomics for it.
- * - vring->hot: the thread that polls the vring, in a round (with the mutex) or after it
- *   (without).  Where nothing polls the vring any more it is the drain's.
- * - work() and the may_sleep release() have the request alone, without a mutex.
+ *   (which any task may read), and the device's own fields of the vring.  The poller
+ *   never waits for it, but only tries it.  While a worker or an ioctl holds it, the
+ *   poller serves other vrings.
+ * - vring->done is lock-free: vserve_req_end() pushes to it, and the holder of the
+ *   vring's mutex takes from it.  A request that was pushed belongs to the taker.
+ * - vring->reaped is such a list for completions within the poller's own round.  Only
+ *   the poller uses it, so it needs no atomics.
+ * - vring->hot belongs to the thread that polls the vring, in a round (with the mutex)
+ *   and after it (without).  Once no thread polls the vring any more, it belongs to the
+ *   drain.
+ * - work() owns its request, and runs without the mutex.  release() with may_sleep owns
+ *   it, too, and may run without the mutex.
  *
  * Sleeping
  *
- * The poller must not.  A round in it runs with page faults disabled and takes no
- * lock that sleeps.  take() without may_sleep, submit(), flush(), reap() and
- * finish() without may_sleep are called so, under the vring's mutex and with the
- * owner's mm in use: copy_from_user() and copy_to_user() work where the page is
- * there.  A worker of the vring repeats the round with page faults allowed
- * (may_sleep) while the poller leaves the vring alone.  It sleeps for page faults
- * and for memory, and not for a backend, because it holds the vring's mutex.
- * work() may sleep for anything; with VSERVE_WORK_MM it has the owner's mm in use.
+ * The poller must not sleep in a round, because it serves other rings, too.  It runs the
+ * round with page faults disabled, and takes no lock that sleeps.  take(), submit(),
+ * flush(), reap() and finish() run like that unless may_sleep is set, and always with the
+ * vring's mutex held and the owner's mm in use.  copy_from_user() and copy_to_user() work
+ * there if the page is in memory.
+ *
+ * If that is not enough, a worker of the vring repeats the round with page faults allowed
+ * (may_sleep), and the poller leaves the vring alone meanwhile.  This worker may sleep for
+ * page faults and for memory, but not for a backend, because it holds the vring's mutex.
+ * work() may sleep for anything.  With VSERVE_WORK_MM it has the owner's mm in use.
  *
  * Lifetime
  *
- * A started vring holds its owner's mm (mm_users), so that requests are given back
- * even if the owner is killed: release() of the file drains, then lets the mm go.  If a
- * backend does not answer and the owner is gone, a work of vhost_serve waits for it in the
- * place of release(), and holds the device's module.
- * Requests are slots of an array indexed by head, allocated (zeroed) at start,
- * freed after stop().  Between two requests a slot keeps what the device left in
- * it.  vserve_req_end() may still be about to wake the poller when its request is
- * already reused; rcu_read_lock() around that, and synchronize_rcu() before the
- * device goes, close the gap.  iovecs of a chain are valid within take(), and in the poller's
- * round within the submit() that follows it at once: the next chain has the same ones.
+ * A started vring holds its owner's mm (mm_users), so that vhost_serve can give requests
+ * back even if the owner is killed.  release() of the device's file drains the vrings, and
+ * then drops the mm.  If a backend does not answer and the owner is gone, a work of
+ * vhost_serve waits for the backend in the place of release(), and holds the device's
+ * module.
+ *
+ * Requests are slots of an array, indexed by head.  The start of a vring allocates them,
+ * zeroed, and they are freed after stop().  Between two requests a slot keeps the values
+ * that the device left in it.
+ *
+ * vserve_req_end() may be about to wake the poller while the slot of its request already
+ * has the next one.  So it wakes the poller under rcu_read_lock(), and vhost_serve calls
+ * synchronize_rcu() before it frees the device.
+ *
+ * The iovecs of a chain are valid within take(), and in the poller's round also within the
+ * submit() that follows at once.  The next chain uses the same ones.
  */
 #ifndef _LINUX_VHOST_SERVE_H
 #define _LINUX_VHOST_SERVE_H
@@ -95,11 +111,11 @@
 
 #include "vhost.h"
 
-/* As in QEMU (VIRTQUEUE_MAX_SIZE): descriptors of a chain, tables included. */
+/* How many descriptors a chain may have, with its table, as in QEMU (VIRTQUEUE_MAX_SIZE). */
 #define VSERVE_MAX_CHAIN	1024
-/* Of a vring by default; bytes and descriptors of a round go by it, too. */
+/* A vring's weight by default.  The bytes and descriptors of a round go by weight, too. */
 #define VSERVE_WEIGHT		100
-/* poller_cpu, while there is no poller. */
+/* The poller_cpu of a vring without a poller. */
 #define VSERVE_NO_CPU		(~0U)
 
 /* Features of the ring itself. */
@@ -118,9 +134,9 @@ struct vserve_workers;
 
 /*
  * struct vserve_region - a region of the guest's memory that may be read and written
- * @last: its last address
- * @room: how many of its addresses come before @last
- * @shift: the number that turns an address of the guest into one in the owner's memory
+ * @last: the last address of the region
+ * @room: how many addresses of the region come before @last
+ * @shift: added to an address of the guest, it makes the address in the owner's memory
  */
 struct vserve_region {
 	u64 last;
@@ -130,10 +146,10 @@ struct vserve_region {
 
 /*
  * struct vserve_chain - a chain that was read
- * @iov: @out buffers that the guest gives, then @in buffers that it takes, in the
- *	owner's address space.  There may be none of either.  Buffers that lie in
- *	several regions of memory are several here, and empty ones are left out
- * @out_len: @in_len: their bytes
+ * @iov: @out buffers that the device reads, then @in buffers that it writes, in the
+ *	owner's address space.  Either number may be 0.  A buffer that lies in several
+ *	regions of memory has several elements here, and an empty one has none
+ * @out_len: @in_len: the bytes of these buffers
  */
 struct vserve_chain {
 	const struct iovec *iov;
@@ -143,12 +159,12 @@ struct vserve_chain {
 	size_t in_len;
 };
 
-/* A request is in the ring, taken, or finished. */
+/* Where a request is. */
 enum vserve_state {
-	VSERVE_FREE,
+	VSERVE_FREE,		/* in the ring, or not offered: the slot has no request */
 	VSERVE_TAKEN,		/* on its way to a backend, in this round */
 	VSERVE_PENDING,		/* on vring->pending */
-	VSERVE_INFLIGHT,	/* a backend or a worker has it */
+	VSERVE_INFLIGHT,	/* a backend, a worker or the poller's thread has it */
 	VSERVE_FINISHED,	/* on vring->finished */
 };
 
@@ -157,77 +173,81 @@ enum vserve_state {
 
 /* Errors of a guest, for the tracepoint. */
 enum vserve_malformed {
-	VSERVE_BAD_CHAIN,	/* it cannot be read */
-	VSERVE_NO_STATUS,	/* there is nowhere to put one */
-	VSERVE_HEAD_TWICE,	/* offered again while it is in flight */
-	VSERVE_NO_USED_RING,	/* it cannot be written */
+	VSERVE_BAD_CHAIN,	/* the chain cannot be read */
+	VSERVE_NO_STATUS,	/* the chain has no place for an answer */
+	VSERVE_HEAD_TWICE,	/* the head was offered again while it is in flight */
+	VSERVE_NO_USED_RING,	/* the used ring cannot be written */
 };
 
-/* vserve_ops.flags: work() has the owner's mm in use */
+/* vserve_ops.flags: work() has the owner's mm in use. */
 #define VSERVE_WORK_MM		BIT(0)
-/* Another owner can go on with the device, because it serves nothing of its owner's. */
+/* Another owner can go on with the device, because the device uses nothing of its owner's. */
 #define VSERVE_KEEPS		BIT(1)
-/* submit() gives I/O to block devices, so the round has a plug around it. */
+/* submit() gives I/O to block devices, so each round that takes requests has a plug around it. */
 #define VSERVE_PLUG		BIT(2)
 
 /**
- * struct vserve_ops - what a device makes of a ring
+ * struct vserve_ops - the operations of a device
  * @owner: the device's module
- * @name: of the device; workqueues are called so
- * @dev_size: of the device's own structure, that begins with struct vserve_dev
- * @vring_size: likewise with struct vserve_vring
- * @req_size: likewise with struct vserve_req
- * @max_workers: threads of one device, and requests of it that workers carry out at a time.  New
- *	threads do not wait for this limit, so while the device gets its threads, up to
- *	2 * @max_workers - 1 requests are in work() for a while
+ * @name: the name of the device and of its workqueues
+ * @dev_size: the size of the device's own structure, which begins with struct vserve_dev
+ * @vring_size: likewise for struct vserve_vring
+ * @req_size: likewise for struct vserve_req
+ * @max_workers: how many threads one device has, and how many of its requests workers carry out at
+ *	a time.  New threads do not wait for this limit, so while the device gets its threads,
+ *	up to 2 * @max_workers - 1 requests are in work() for a while
  * @flags: VSERVE_WORK_MM, VSERVE_KEEPS, VSERVE_PLUG
- * @tolerated: features that are accepted even where they are not offered
+ * @tolerated: features that the owner may set even if the device does not offer them
  *
- * Of the device.  All but @ioctl_unlocked run under its mutex (vdev.mutex), or
- * when no other task can have it:
- * @open: optional: the device was opened; the rest of it is zero
- * @free: optional: the opposite; all else is gone, and a grace period went by
- * @features: what can be negotiated, without the features of the ring itself
- * @ioctl: the device's own numbers, @cmd without its size (IOCSIZE_MASK).  It
- *	checks the owner itself (vhost_dev_check_owner()); -ENOTTY: no such number
- * @ioctl_unlocked: optional: those that take no mutex; -ENOIOCTLCMD: not this one
- * @set_table: optional: instead of VHOST_SET_MEM_TABLE itself, that it calls by
- *	vserve_set_table(); vrings may run
- * @forget: optional: the owner goes; all vrings are stopped and have no poller
+ * Operations of the device.  They run with its mutex (vdev.mutex) held, except for
+ * @ioctl_unlocked, or while no other task has the device:
+ * @open: optional: set up a device that was opened; all but @base is zero
+ * @free: optional: undo @open; all else is gone, and a grace period has passed
+ * @features: return the features that can be negotiated, without those of the ring itself
+ * @ioctl: carry out an ioctl of the device's own range; @cmd comes without its size
+ *	(IOCSIZE_MASK).  It checks the owner itself (vhost_dev_check_owner()), and returns
+ *	-ENOTTY for an unknown number
+ * @ioctl_unlocked: optional: carry out an ioctl of that range that takes no mutex; it returns
+ *	-ENOIOCTLCMD for all others
+ * @set_table: optional: carry out VHOST_SET_MEM_TABLE, and call vserve_set_table() for it;
+ *	vrings may run
+ * @forget: optional: drop all that belongs to the owner, which goes; all vrings are stopped
+ *	and have no poller
  *
- * Of a vring, under the device's mutex, the vring's not held:
- * @init_vring: optional: a new one, zeroed; it is there until the file is closed
- * @check_target: optional: may the vring be served by this poller, with this
- *	target?  Without it, only VHOST_SERVE_TARGET_AUTO can
- * @start: optional: the vring is about to start; it holds its owner's mm
- * @quiesce: optional: the vring stops (vring->stopping is set): requests that
- *	wait for something that may never come are to be ended
- * @stop: optional: nothing is in flight any more; undoes @start.  Slots are still
- *	there if they ever were (vring->reqs)
+ * Operations of a vring, with the device's mutex held, and the vring's not:
+ * @init_vring: optional: set up a new vring, which is zero, and stays until the file is closed
+ * @check_target: optional: return 0 if this poller may serve the vring with this target.
+ *	Without this operation, only VHOST_SERVE_TARGET_AUTO is allowed
+ * @start: optional: prepare the start of the vring, which holds its owner's mm
+ * @quiesce: optional: the vring stops (vring->stopping is set): end requests that wait for
+ *	something that may never come
+ * @stop: optional: undo @start; nothing is in flight any more.  If the vring had slots, they
+ *	are still there (vring->reqs)
  *
- * Of requests, see the head of this file; under the vring's mutex unless it says
- * otherwise:
- * @take: sets what it needs of the slot; sets req->bytes, for the weight of the
- *	round.  An error without @may_sleep: the chain is put back, a worker takes
- *	it again; with @may_sleep: the chain is given back to the guest with length
- *	0, as malformed.  But -EBUSY: the chain is put back until @full is false; take()
- *	has set it.  It undoes what it did before it fails
- * @submit: see above.  A request that comes from vring->pending has the state
- *	VSERVE_PENDING: the size of the backend may have changed since it was taken
- * @flush: optional
+ * Operations of requests, see the head of this file; with the vring's mutex held unless it
+ * says otherwise:
+ * @take: set up the slot, and req->bytes, which counts for the limits of the round.  If take()
+ *	fails, it undoes all that it did.  After an error without @may_sleep the poller puts the
+ *	chain back, and a worker takes it again.  After an error with @may_sleep the guest gets
+ *	the chain back with length 0, and it counts as malformed.  If take() returns -EBUSY, it
+ *	has set vring->full, and the chain waits in the ring until that is false
+ * @submit: see above.  A request from vring->pending has the state VSERVE_PENDING: the size of
+ *	the backend may have changed since take()
+ * @flush: optional: end a batch, see above
  * @reap: optional: ask a backend for completions of requests that are polled
- * @punt: optional: work() is about to carry out the request, alone; @again: after
- *	vserve_req_again().  Not called after vserve_req_resume()
- * @work: in a worker, or in the poller's thread after its round (req->hot), without the mutex
- * @release: optional; without the mutex if @may_sleep.  @status of the request is
- *	set
- * @finish: called again in the worker if it returned -EFAULT without @may_sleep,
- *	and not any more after it succeeded.  If it returns -EFAULT with @may_sleep,
- *	there is nowhere to write an answer: the request is over, and the ring is
- *	broken.  It lets go of everything in that case, too
- * @bad_chain: in the worker: the chain of @head cannot be read.  0: the guest can
- *	tell from what it wrote, the head is given back with length 0; an error:
- *	the ring is broken
+ * @punt: optional: prepare a request for work(), in which it goes alone; @again: the device has
+ *	called vserve_req_again().  Not called after vserve_req_resume()
+ * @work: carry out a request, in a worker, or in the poller's thread after its round
+ *	(req->hot); the mutex is not held
+ * @release: optional: see above; @status of the request is set.  With @may_sleep the mutex may
+ *	not be held
+ * @finish: see above.  If it fails without @may_sleep, the worker calls it again.  If it fails
+ *	with @may_sleep, there is no place for an answer: the request is over, and the ring is
+ *	broken.  In that case it lets go of everything, too.  Not called again once it has
+ *	succeeded
+ * @bad_chain: in the vring's worker: the chain of @head cannot be read.  If bad_chain() returns
+ *	0, it has told the guest of that, or need not, and the guest gets the head back with
+ *	length 0.  If it returns an error, the ring is broken
  */
 struct vserve_ops {
 	struct module *owner;
@@ -271,23 +291,23 @@ struct vserve_ops {
 /*
  * struct vserve_req - one request, the slot of its head
  *
- * vserve_req_end() writes to the first line only.  So a completion on another CPU
- * takes that line from the poller and no other of this structure.
+ * vserve_req_end() writes only to the first cache line.  So a completion on another
+ * CPU takes only that line of the structure from the poller.
  *
- * Fields that the device may set: @next, @status (by vserve_req_end() too),
- * @timed and @hold from take() on, @bytes in take().  The rest is read only to it.
+ * The device may set @next, @timed and @hold from take() on, @status likewise (as
+ * vserve_req_end() does), and @bytes in take().  It only reads the other fields.
  *
  * @done: on vring->done, reaped or finished
- * @next: for the device: requests that go along with each other
+ * @next: for the device: links requests that share a command
  * @node: on vring->pending, inflight or polled
  * @state: enum vserve_state
- * @status: as the device ended it; the meaning is the device's
- * @polled: the backend does not say when it is done, so reap() asks
- * @timed: how long it took says how long the next one takes
- * @hot: the poller's thread carries it out; set by vserve_req_hot()
- * @hold: for the device: how it holds the guest's memory
- * @len: the used length, once finish() said so
- * @bytes: that it moves
+ * @status: how the device ended the request; only the device knows the meaning
+ * @polled: the backend does not tell when the request is done, so reap() asks
+ * @timed: the time of the request is used to predict the next ones
+ * @hot: the poller's thread carries the request out; set by vserve_req_hot()
+ * @hold: for the device: how the request holds the guest's memory
+ * @len: the used length, after finish()
+ * @bytes: how many bytes the request moves
  */
 struct vserve_req {
 	struct llist_node done;
@@ -337,16 +357,16 @@ struct vserve_counters {
 /*
  * struct vserve_calls - when to interrupt the guest, see drivers/vhost/serve/calls.c
  *
- * @window_ns: since when an interrupt is held back; 0: none is
- * @event_ns: when a request came in or was answered last, since then
+ * @window_ns: when the window began, in which an interrupt is held back; 0: no window
+ * @event_ns: when a request last came in or was answered in the window
  * @took_ns: how long the guest takes for an interrupt; 0: not known
- * @asked_ns: when the interrupt that is measured was sent; 0: none is
- * @asked_idx: the used index then
- * @skip: interrupts that are still to be sent at once
- * @sent: interrupts that were sent while none was measured; one in 16 is
- * @misses: windows in a row that saw nothing
+ * @asked_ns: when the interrupt that is being measured was sent; 0: none is measured
+ * @asked_idx: the used index at @asked_ns
+ * @skip: how many of the next interrupts are not held back
+ * @sent: counts interrupts, except while one is being measured; one in 16 is measured
+ * @misses: how many windows in a row saw no event
  * @paid: a request came in, or was answered, in this window
- * @due: there are answers that the guest has not been told of
+ * @due: the guest has not been told of some answers
  */
 struct vserve_calls {
 	u64 window_ns;
@@ -364,53 +384,55 @@ struct vserve_calls {
 /*
  * struct vserve_vring - a virtqueue and its requests
  *
- * Fields with the same writer share cache lines, so a completion on another CPU takes one line
- * from the poller, and a kick another one that the poller does not need.
+ * Fields with the same writer share cache lines.  So a completion on another CPU takes one line
+ * from the poller, and a kick takes a line that the poller does not need.
  *
- * Written by ioctls, read by all:
+ * Ioctls write these fields, and all tasks read them:
  * @poller: set by VHOST_SERVE_SET_VRING, under the device's mutex
- * @poller_cpu: its CPU, for readers of counters, which do not take that mutex
- * @target: as set by VHOST_SERVE_SET_VRING
- * @mm: of the owner; held while the vring runs
+ * @poller_cpu: the poller's CPU, for tasks that read counters, because they do not take that mutex
+ * @target: set by VHOST_SERVE_SET_VRING
+ * @mm: the owner's mm; held while the vring runs
  *
- * Written by the holder of the mutex, which is the poller nearly always:
- * @running: requests may be taken
- * @broken: the ring makes no sense; nothing is taken until it is restarted
+ * The holder of the vring's mutex writes these fields.  That is the poller nearly always:
+ * @running: the poller and the worker may take requests
+ * @broken: the ring makes no sense, and vhost_serve takes nothing from it until it is restarted
  * @with_worker: the worker serves this vring now
- * @full: set by the device: nothing is taken while it is.  Something has to be in
- *	flight then whose finish() clears it, or the device clears it, with the mutex held,
- *	and wakes the poller afterwards
+ * @full: set by the device, so that vhost_serve takes nothing.  Either a request is in flight
+ *	whose finish() clears it, or the device clears it with the mutex held, and wakes the
+ *	poller afterwards
  * @reqs: the slots, @nr_reqs of them; see vserve_slot()
- * @nr_in_workers: of @nr_inflight, those that workers have
+ * @nr_inflight: requests with the state VSERVE_INFLIGHT
+ * @nr_in_workers: of @nr_inflight, those that workers or the poller's thread have
  * @nr_polled: of @nr_inflight, those that reap() asks for; they are on @polled, and not
  *	on @inflight
  * @round_descs: descriptors read in this round
  * @regions: two regions of the table of memory @regions_of, the one that was looked up last first,
  *	or the same one twice.  The poller uses them only while vq.umem is @regions_of.  A later
- *	table may lie where the old one was, so vserve_set_table() clears @regions_of before
- *	another one can come, and so does the start of a vring
+ *	table may lie where the old one was, so vserve_set_table() clears @regions_of before it
+ *	sets another one, and so does the start of a vring
  * @to_come: requests that this round may still take
  * @now: when this round began, ktime_get_ns()
- * @heads: answers on their way to the used ring.  Not on the stack, where the compiler would
- *	have to zero all of them each time (CONFIG_INIT_STACK_ALL_ZERO)
- * @reaped: completed by rounds themselves
- * @finished: @finished_last: requests that are ready for the used ring, by req->done
- * @backlog: taken from @reaped or @done, for rounds to come: each has a budget
+ * @heads: answers on their way to the used ring.  They are not on the stack, because the compiler
+ *	would zero all of them each time there (CONFIG_INIT_STACK_ALL_ZERO)
+ * @reaped: requests that were completed within the poller's rounds
+ * @finished: @finished_last: requests that are ready for the used ring, linked by req->done
+ * @backlog: requests that were taken from @reaped or @done, and wait for later rounds, because
+ *	each round has a budget
  * @calls: when to interrupt the guest
- * @hot: @hot_last: requests for the poller's thread to carry out, by req->next
- * @hot_punted: those of them that workers got after all; written as @hot is
- * @reaper: the task that is in a round now: takes @done without being woken, and
- *	its own completions by @reaped
+ * @hot: @hot_last: requests for the poller's thread to carry out, linked by req->next
+ * @hot_punted: how many of these went to workers after all; has the same writer as @hot
+ * @reaper: the task that is in a round now.  It looks at @done without being woken, and puts its
+ *	own completions on @reaped
  *
- * Where vserve_req_end() looks:
- * @done: pushed from any context, taken by the holder of the mutex
- * @stopping: @drain waits for @done; from the begin of a stop to its end, which may be
- *	another ioctl's
+ * vserve_req_end() looks at these fields:
+ * @done: any context pushes requests to it, and the holder of the mutex takes them
+ * @stopping: a stop is under way, and the drain waits for @done.  Set from the begin of the stop
+ *	to its end, which may be in a later ioctl
  * @drained: nothing is in flight any more
  * @overdue: a stop has reached its limit already; under the device's mutex
- * @goes_on: the drain is to end, because the stop is taken back
+ * @goes_on: the drain is to end, because VHOST_SERVE_GO_ON takes the stop back
  *
- * Written by kicks: what comes after.
+ * Kicks write the fields after these.
  */
 struct vserve_vring {
 	struct vhost_virtqueue vq;
@@ -466,20 +488,21 @@ struct vserve_vring {
 
 /*
  * struct vserve_dev - an open device
- * @vdev: its nvqs is how many of @vrings there are; it and they only grow, until
- *	the file is closed
- * @features: negotiated; for vrings to come
- * @copies: the poller's CPU moves the data, not a disk; set by ops->start()
+ * @vdev: its nvqs is the number of @vrings, which only grows until the file is closed
+ * @features: the features that were negotiated; new vrings get them
+ * @copies: the poller's CPU moves the data, and not a disk; set by ops->start()
  * @nr_running: vrings that are running or stopping; under the device's mutex
  * @round_bytes: how many bytes a vring of weight VSERVE_WEIGHT may move in a round
- * @css: @memcg: the owner's, which block I/O and the memory of requests are charged to
- * @in_cgroup: @css is not that of the root, which has no limits
- * @workers: threads in the owner's cgroups that do requests; while there is an owner
- * @wq: does the requests that @workers leave to it, see drivers/vhost/serve/workers.c
- * @end_wq: workers of requests after vserve_req_resume().  Those of @workers may all wait for a
- *	lock or a count that such a request gives back, so it must not wait for one of them
- * @ring_wq: workers of vrings.  They wait for page faults, which may be for the
- *	owner to serve, so no other device shares them
+ * @css: @memcg: the owner's cgroups, to which the kernel charges block I/O and the memory of
+ *	requests
+ * @in_cgroup: @css is not that of the root cgroup, which has no limits
+ * @workers: threads in the owner's cgroups that carry out requests; NULL without an owner
+ * @wq: carries out the requests that @workers leave to it, see drivers/vhost/serve/workers.c
+ * @end_wq: carries out requests after vserve_req_resume().  The threads of @workers may all wait
+ *	for a lock or a count that such a request gives back, so it must not wait for one of
+ *	them
+ * @ring_wq: the workers of vrings.  They wait for page faults, which the owner may have to serve.
+ *	So each device has its own, and no device waits for the owner of another one
  */
 struct vserve_dev {
 	struct vhost_dev vdev;
@@ -503,14 +526,17 @@ struct vserve_dev {
 	struct work_struct late_work;
 };
 
-/* The slot of a head, which is less than vring->nr_reqs. */
+/* Returns the slot of @head, which is less than vring->nr_reqs. */
 static inline struct vserve_req *vserve_slot(const struct vserve_vring *vring,
 					     unsigned int head)
 {
 	return vring->reqs + head * vring->ops->req_size;
 }
 
-/* Between the two, block I/O and accounted memory of a kthread are the owner's. */
+/*
+ * From here to vserve_charge_end() the kernel charges the block I/O and the accounted memory of
+ * this kthread to the owner.
+ */
 static inline struct mem_cgroup *vserve_charge_owner(struct vserve_dev *dev)
 {
 	kthread_associate_blkcg(dev->css);
@@ -524,12 +550,12 @@ static inline void vserve_charge_end(struct mem_cgroup *before)
 }
 
 /**
- * vserve_alloc_quick - memory for a request, in a round of the poller, at the owner's cost
- * @dev: the device
+ * vserve_alloc_quick - allocate memory for a request in a round of the poller
+ * @dev: the device, whose owner's cgroup is charged
  * @size: in bytes
  *
- * Return: NULL where that would sleep, or exceed the limit of the owner's cgroup: a worker is to
- * try again then.
+ * Return: the memory, or NULL if the allocation would sleep or exceed the limit of the owner's
+ * cgroup.  The caller then has a worker try again.
  */
 static inline void *vserve_alloc_quick(struct vserve_dev *dev, size_t size)
 {
@@ -541,8 +567,8 @@ static inline void *vserve_alloc_quick(struct vserve_dev *dev, size_t size)
 }
 
 /**
- * vserve_req_start - a request goes to a backend
- * @req: in no list; the vring's mutex is held
+ * vserve_req_start - note that a request goes to a backend
+ * @req: the request, on no list; the vring's mutex is held
  */
 static inline void vserve_req_start(struct vserve_req *req)
 {
@@ -555,8 +581,8 @@ static inline void vserve_req_start(struct vserve_req *req)
 }
 
 /**
- * vserve_req_unstart - the backend did not take it
- * @req: after vserve_req_start(); the vring's mutex is held since
+ * vserve_req_unstart - undo vserve_req_start(), because the backend did not take the request
+ * @req: the request; the vring's mutex has been held since vserve_req_start()
  */
 static inline void vserve_req_unstart(struct vserve_req *req)
 {
@@ -566,8 +592,8 @@ static inline void vserve_req_unstart(struct vserve_req *req)
 }
 
 /**
- * vserve_req_polled - the backend has to be asked whether a request is done
- * @req: after vserve_req_start(), and before the backend can end it
+ * vserve_req_polled - have reap() ask the backend whether a request is done
+ * @req: the request, after vserve_req_start(), and before the backend can end it
  */
 static inline void vserve_req_polled(struct vserve_req *req)
 {
@@ -577,8 +603,8 @@ static inline void vserve_req_polled(struct vserve_req *req)
 }
 
 /**
- * vserve_req_unpolled - the backend is not asked any more
- * @req: it may not have been; the vring's mutex is held
+ * vserve_req_unpolled - undo vserve_req_polled()
+ * @req: the request, which may not be polled; the vring's mutex is held
  */
 static inline void vserve_req_unpolled(struct vserve_req *req)
 {
@@ -589,8 +615,8 @@ static inline void vserve_req_unpolled(struct vserve_req *req)
 }
 
 /**
- * vserve_req_aside - the backend is full; the request is submitted again later
- * @req: in no list; the vring's mutex is held
+ * vserve_req_aside - have the poller submit a request again later, because the backend is full
+ * @req: the request, on no list; the vring's mutex is held
  */
 static inline void vserve_req_aside(struct vserve_req *req)
 {
@@ -612,14 +638,14 @@ bool vserve_fs_allows_hot(struct super_block *sb, bool changes);
 bool vserve_read_is_watched(const struct file *file);
 bool vserve_fs_queues_direct(const struct super_block *sb);
 
-/* complete.c: what a guest did wrong */
+/* complete.c: errors of a guest */
 void vserve_malformed(struct vserve_vring *vring, enum vserve_malformed why);
 void vserve_break(struct vserve_vring *vring);
 
 /* chain.c */
 void __user *vserve_last_byte(struct vserve_vring *vring, unsigned int head);
 
-/* dev.c: operations of the device's file, and what its ioctls need */
+/* dev.c: operations of the device's file, and helpers for its ioctls */
 int vserve_open(struct file *file, const struct vserve_ops *ops);
 int vserve_release(struct inode *inode, struct file *file);
 long vserve_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
