@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * In-kernel side of /dev/vhost-poll: what a vhost device needs to have its
- * vrings served by a poller.
+ * The interface of /dev/vhost-poll for vhost devices whose vrings a poller serves.
  *
  * Lifetime.  vhost_poller_get() takes a reference on the poller's file, so a
  * poller outlives every source attached to it.  A source belongs to its owner,
- * which attaches it, and detaches it before freeing it.  vhost_poll_detach()
- * returns when no @poll, @arm or @disarm of the source runs and no callback will be
- * called again; a @run may still be under way, see vhost_poll_settle().  It may
- * sleep and must not be called from a callback, nor with a lock held that a
- * callback waits for (as against: tries).
+ * which attaches it, and detaches it before it frees it.  When vhost_poll_detach()
+ * returns, no thread is in @poll, @arm or @disarm of the source, and the poller calls
+ * none of its callbacks any more.  But a @run may still be under way: see
+ * vhost_poll_settle().  vhost_poll_detach() may sleep.  A callback must not call it,
+ * nor a task that holds a lock for which a callback waits.  (A callback that only tries
+ * the lock does no harm.)
  *
- * Threads.  @poll, @arm, @disarm, @pop, @punt and @deliver of a source run in the thread that
- * polls, one at a time, with source->mm in use (kthread_use_mm()) where it is set.
- * They must not sleep on I/O, on memory, or on a lock whose holder does so.  @run may
- * sleep: another thread polls from there on.
+ * Threads.  The thread that polls calls @poll, @arm, @disarm, @pop, @punt and @deliver,
+ * one at a time, with source->mm in use (kthread_use_mm()) if it is set.  They must not
+ * sleep for I/O, for memory, or for a lock whose holder does so.  @run may sleep, because
+ * another thread then goes on polling.
  *
- * vhost_poll_wake() may be called from anywhere, interrupts included, and for as long
- * as the memory of the source is there, attached or not.
+ * Any context, an interrupt too, may call vhost_poll_wake() as long as the memory of the
+ * source is there, whether the source is attached or not.
  *
- * The threads are freezable, see drivers/vhost/poll/poller.c.  While freezing(current) is true
- * @poll takes no new requests.
+ * The threads are freezable, see drivers/vhost/poll/poller.c.  While freezing(current) is
+ * true, @poll takes no new requests.
  *
- * Sleep.  A poller about to sleep first says so, then calls @arm for each
- * source, and sleeps only if all of them return false.  A producer of work
- * first makes it visible, then calls vhost_poll_wake().  There is a full
- * barrier between the two steps on both sides, so either @arm sees the work or
- * vhost_poll_wake() sees the sleeper.
+ * Sleep.  A poller that is about to sleep first sets a flag, then calls @arm of each
+ * source, and sleeps only if all of them return false.  A producer of work first
+ * makes the work visible, then calls vhost_poll_wake(), which looks at the flag.  Both
+ * have a full barrier between their two steps, so either @arm sees the work, or
+ * vhost_poll_wake() sees the flag.
  */
 #ifndef _LINUX_VHOST_POLL_H
 #define _LINUX_VHOST_POLL_H
@@ -43,25 +43,25 @@ struct vhost_poll_source;
 struct mm_struct;
 
 /**
- * struct vhost_poll_ops - what a poller asks of a source
- * @poll: serve up to @budget requests and completions; returns how many.  *@now is
+ * struct vhost_poll_ops - the callbacks of a source
+ * @poll: serve up to @budget requests and completions, and return how many.  *@now is
  *	ktime_get_ns() of a moment ago, so that not each source reads the clock for itself, or 0
- *	if that is not known.  A source that did more than look sets it to 0
- * @arm: turn notifications on before the poller sleeps; returns true if there
- *	is work already, in which case the poller does not sleep.  Requests that
- *	are merely in flight are not work, whether @polled or not
- * @disarm: turn them off again; follows every @arm, whatever it returned, and
- *	is called once at attach
- * @pop: of a source that sets @waiting: take its next waiting request, which one of the
- *	next two gets
- * @run: carry the request out.  It may sleep.  If it does, or takes too long, all other
- *	callbacks go on in another thread.  So it must not touch what belongs to the
- *	callbacks, and nothing of the source after the request, because the source may
- *	be detached by then.  The owner calls vhost_poll_settle() before the source
- *	goes, or another poller gets it
- * @punt: have a worker carry it out
- * @deliver: optional: answer up to @budget requests that @run has carried out, so that the
- *	guest need not wait for the next round; returns how many
+ *	if the poller does not know it.  A source that did more than look sets it to 0
+ * @arm: turn notifications on before the poller sleeps.  If it returns true, there is work
+ *	already, and the poller does not sleep.  Requests that are only in flight are not
+ *	work, whether @polled or not
+ * @disarm: turn notifications off again.  The poller calls it after each @arm, whatever that
+ *	returned, and once at attach
+ * @pop: take the next waiting request off a source that has set @waiting.  The poller passes
+ *	the request to @run or to @punt
+ * @run: carry the request out; may sleep.  If it sleeps, or takes too long, another thread
+ *	goes on with all other callbacks.  So @run must not touch fields that belong to the
+ *	callbacks.  Once the request is over, it must touch nothing of the source, because
+ *	the source may be detached by then.  The owner calls vhost_poll_settle() before it
+ *	frees the source, or attaches it to another poller
+ * @punt: have a worker carry the request out
+ * @deliver: optional: answer up to @budget requests that @run has carried out, and return how
+ *	many, so that the guest need not wait for the next round
  */
 struct vhost_poll_ops {
 	int (*poll)(struct vhost_poll_source *src, int budget, u64 *now);
@@ -76,28 +76,28 @@ struct vhost_poll_ops {
 /**
  * struct vhost_poll_source - one vring as its poller sees it
  * @ops: set by the owner
- * @mm: whose memory the callbacks touch; the poller holds it with
- *	mmget_not_zero() and leaves out a source whose owner is gone
- * @weight: 1 to 1000, share of a round
- * @inflight: requests given to the backend and not yet back
- * @oldest_ns: when the oldest of them was given (ktime_get_ns(), or 0)
- * @service_ns: what the owner learned of how long one takes
+ * @mm: the memory that the callbacks touch, or NULL.  The poller holds it with
+ *	mmget_not_zero(), and skips the source once the mm has no users any more
+ * @weight: share of a round, 1 to 1000
+ * @inflight: requests in flight, which the backend or a worker has
+ * @oldest_ns: when the oldest of them was submitted (ktime_get_ns()); 0 if there is none
+ * @service_ns: how long a request usually takes, see vhost_poll_learn()
  * @polled: the owner does not call vhost_poll_wake() when a request in flight is done, so
- *	the poller has to look.  It never sleeps without a timer then
- * @retry_ns: when to call @poll again at the latest, work or not; 0: not needed
- * @waiting: there are requests for @pop.  @arm has to say that they are work
+ *	the poller has to look, and never sleeps without a timer
+ * @retry_ns: when to call @poll again at the latest, even without work; 0: not needed
+ * @waiting: the source has requests for @pop.  @arm must return true for them
  *
- * From @inflight on, fields are written by the callbacks only.  The poller reads
- * them after @poll, to foresee the next completion.
+ * Only the callbacks write @inflight and the fields after it.  The poller reads them after
+ * @poll, to predict the next completion.
  */
 struct vhost_poll_source {
 	const struct vhost_poll_ops *ops;
 	struct mm_struct *mm;
 	u32 weight;
-	/* private: vhost_poll's own; read by tasks that wake the poller */
+	/* private: only vhost_poll writes it; tasks that wake the poller read it */
 	struct vhost_poller __rcu *poller;
 
-	/* public: written in each round, so not in a line that others read */
+	/* public: rounds write these, so they are not in a cache line that other tasks read */
 	unsigned int inflight ____cacheline_aligned_in_smp;
 	u64 oldest_ns;
 	u64 service_ns;
@@ -105,7 +105,7 @@ struct vhost_poll_source {
 	bool polled;
 	bool waiting;
 
-	/* private: vhost_poll's own */
+	/* private: only the polling thread uses these */
 	unsigned int backoff;
 	unsigned int slept;
 	unsigned int strikes;
@@ -115,18 +115,18 @@ struct vhost_poll_source {
 };
 
 /**
- * vhost_poll_learn - a request is back from the backend
- * @src: whose; for its callbacks only
- * @took: nanoseconds since it was given to the backend
+ * vhost_poll_learn - learn from a completed request how long requests usually take
+ * @src: the source of the request; only its callbacks may call this
+ * @took: nanoseconds for which the backend had the request
  *
- * A forecast is of the usual: a request that took ten times as long (the host
- * was busy, the disk retried) counts as one that took twice the usual.
+ * A request that took more than twice the usual time counts as one that took twice
+ * that time, because the host may have been busy, or the disk may have retried.
  */
 static inline void vhost_poll_learn(struct vhost_poll_source *src, s64 took)
 {
 	s64 mean = src->service_ns;
 
-	/* Nobody waits for what is done within the round. */
+	/* The request ended within the round, so no poller had to wait for it. */
 	if (took <= 0)
 		return;
 	if (mean)
@@ -135,10 +135,10 @@ static inline void vhost_poll_learn(struct vhost_poll_source *src, s64 took)
 }
 
 /*
- * Arguments of the ioctls of pollers and of the devices they serve begin with
- * their size, see uapi/linux/vhost_poll.h.  The size in the ioctl's number is
- * the one user space was compiled with, too, but it is not looked at, so that
- * a structure can grow without a change of the number.
+ * The arguments of ioctls of pollers, and of the devices that they serve, begin with
+ * their size: see uapi/linux/vhost_poll.h.  The number of an ioctl has that size as
+ * well.  The kernel ignores it there, so that a structure can grow and old programs
+ * go on working.
  */
 static inline int vhost_poll_arg_size(u32 *size, const void __user *uarg,
 				      u32 min)
@@ -147,7 +147,7 @@ static inline int vhost_poll_arg_size(u32 *size, const void __user *uarg,
 		return -EFAULT;
 	if (*size < min)
 		return -EINVAL;
-	/* Nobody has that much news; looking for it would take its time. */
+	/* No structure is so large, and the kernel would have to look through all of it. */
 	if (*size > PAGE_SIZE)
 		return -E2BIG;
 	return 0;
@@ -162,7 +162,7 @@ static inline int vhost_poll_get_arg(void *arg, size_t ksize,
 	return r ?: copy_struct_from_user(arg, ksize, uarg, size);
 }
 
-/* The other way; what is newer to user space than to us is zero. */
+/* Copy to user space.  Fields of a newer version, which this kernel does not know, are set to 0. */
 static inline int vhost_poll_put_arg(void __user *uarg, u32 size,
 				     const void *arg, u32 ksize)
 {
