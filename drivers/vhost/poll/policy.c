@@ -97,8 +97,8 @@ static void vhost_margin_shrink(struct vhost_poll_policy *pol, u64 by)
 
 /*
  * Whether the poller should sleep until the backend wakes it.  That is so if even a whole service
- * is too short to sleep by a forecast, and if the wake-up costs little.  While several requests are
- * in flight, one of them completes each time that this part of a service has gone by.
+ * is too short to sleep by a forecast, and if the wake-up costs little.  If several requests are in
+ * flight, one completes after each service / @inflight, and that must be long enough for a sleep.
  */
 static bool vhost_rather_told(const struct vhost_poll_policy *pol, u64 service,
 			      unsigned int inflight)

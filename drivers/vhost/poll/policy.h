@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * When a poller sleeps, and for how long.  Nothing in here looks at a clock or
- * at a ring: times and counts come in, decisions go out.
+ * When a poller sleeps, and for how long.  The policy looks neither at a clock nor at a
+ * ring: the poller passes times and counts in, and the policy returns decisions.
  */
 #ifndef _VHOST_POLL_POLICY_H
 #define _VHOST_POLL_POLICY_H
@@ -9,43 +9,44 @@
 #include <linux/limits.h>
 #include <linux/types.h>
 
-/* Instead of a time to wake up at. */
+/* These stand for a time to wake up at: poll on, and sleep until an event. */
 #define VHOST_POLL_SPIN		0ULL
 #define VHOST_POLL_FOREVER	U64_MAX
 
 /**
  * struct vhost_poll_outlook - what is outstanding, over all sources
- * @inflight: requests that the backends have
- * @wake_at: when to look for the next of them: the least of
- *	vhost_poll_predict(), VHOST_POLL_FOREVER if there is none
+ * @inflight: requests in flight
+ * @wake_at: when to look next: the earliest of vhost_poll_predict() and of the times at which
+ *	a source wants a retry; VHOST_POLL_FOREVER if there is none
  */
 struct vhost_poll_outlook {
 	unsigned int inflight;
 	u64 wake_at;
 };
 
+/* How the poller slept. */
 enum vhost_poll_slept {
-	VHOST_POLL_AWAKE,	/* did not sleep since the last work */
-	VHOST_POLL_SLEPT_IDLE,	/* with nothing outstanding */
-	VHOST_POLL_SLEPT_EARLY,	/* for a completion, and something else woke it */
-	VHOST_POLL_SLEPT_TIMED,	/* for a completion, until the timer */
-	VHOST_POLL_SLEPT_BLIND,	/* for a completion it cannot foresee */
+	VHOST_POLL_AWAKE,	/* it did not sleep since the last work */
+	VHOST_POLL_SLEPT_IDLE,	/* nothing was outstanding */
+	VHOST_POLL_SLEPT_EARLY,	/* it set a timer, and an event woke it before */
+	VHOST_POLL_SLEPT_TIMED,	/* the timer woke it */
+	VHOST_POLL_SLEPT_BLIND,	/* for a completion that it cannot predict, without a timer */
 };
 
 /**
- * struct vhost_poll_policy - what one poller learned
- * @max_window: bound of the windows
- * @idle_window: how long to poll with nothing outstanding before sleeping
- * @overlap_window: how long to poll for new requests before sleeping for a
- *	completion
- * @margin: how long before the foreseen completion to wake up: what waking up
- *	takes, and what the forecast is off by
- * @told: what it takes from being told to wake up to running; 0 if not known
- * @last_work: when there was work last
- * @woke: when it woke up last
- * @inflight: outstanding when it went to sleep
+ * struct vhost_poll_policy - what one poller has learned
+ * @max_window: upper limit of the windows
+ * @idle_window: how long the poller polls after the last work before it sleeps, if nothing is
+ *	outstanding
+ * @overlap_window: how long it polls for new requests before it sleeps for a completion
+ * @margin: how long before an expected completion it wakes up: the cost of a wake-up, and the
+ *	error of the forecast
+ * @told: how long it takes from a call to wake the poller until it runs; 0 if not known
+ * @last_work: when the poller last had work
+ * @woke: when it last woke up
+ * @inflight: requests in flight when it went to sleep
  * @slept: how it slept since @last_work
- * @spun: it polled for nothing since @woke
+ * @spun: it has polled for nothing since @woke
  */
 struct vhost_poll_policy {
 	u64 max_window;

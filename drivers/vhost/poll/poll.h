@@ -19,14 +19,14 @@
 
 #include "policy.h"
 
-/* A request of a control path to the thread; on the caller's stack. */
+/* A request to attach or detach, which the thread serves; on the stack of the caller. */
 struct vhost_poll_request {
 	struct vhost_poll_source *src;
 	bool attach;
 	struct completion done;
 };
 
-/* Limits: threads of one poller, and threads that requests of one owner may keep. */
+/* How many threads one poller may have, and how many of these requests of one owner may keep. */
 #define VHOST_POLL_CREW_MAX	16
 #define VHOST_POLL_CREW_OWNER	4
 
@@ -34,17 +34,17 @@ struct vhost_poll_request {
  * struct poller_hand - a thread of a poller, see crew.c
  * @p: the poller
  * @task: the thread
- * @wake: wakes it from where the scheduler's locks are held
- * @notifier: tells it that it is about to sleep
- * @src: whose request it carries out, or NULL
+ * @wake: wakes the thread for a caller that holds locks of the scheduler
+ * @notifier: is called when the thread goes to sleep
+ * @src: the source whose request the thread carries out, or NULL
  * @owner: the mm of @src, only to be compared
- * @mm: in use by it, with a reference, after it lost the role
- * @spare: it may be chosen as successor; it sleeps, or is about to
- * @go: it has the role from now on
+ * @mm: the mm that the thread uses, with a reference, after it has lost the role
+ * @spare: the thread may be chosen as successor; it sleeps, or is about to
+ * @go: the thread has the role from now on
  * @listens: @notifier is registered
- * @armed: it is in @run, where the role may pass on.  Written by the thread and by
- *	interrupts of its CPU, as is @lost
- * @lost: the role passed on during its request
+ * @armed: the thread is in @run, where the role may pass on.  The thread and interrupts
+ *	of its CPU write this, and @lost
+ * @lost: the role has passed on during the thread's request
  */
 struct poller_hand {
 	struct vhost_poller *p;
@@ -64,8 +64,8 @@ struct poller_hand {
 };
 
 /*
- * Written by the thread with the role only, read by anyone: READ_ONCE() there, and no
- * promise that the numbers are of one moment.
+ * Only the thread with the role writes these.  Any task may read them, with READ_ONCE(), and two
+ * of them may be of different moments.
  */
 struct vhost_poll_counters {
 	u64 rounds;
@@ -81,51 +81,52 @@ struct vhost_poll_counters {
 };
 
 /**
- * struct vhost_poller - a thread that polls, and spare ones
- * @file: the descriptor, which owns this; sources hold references on it
+ * struct vhost_poller - a poller: the thread that polls, and spare threads
+ * @file: the file of the descriptor, which owns the poller; owners of sources hold references
+ *	to it
  * @task: the thread that has the role, see crew.c
- * @cpu: where it belongs
- * @name: given by user space
- * @elsewhere: where it may run while @cpu is offline, and its threads that lost the role
+ * @cpu: the CPU that the poller is bound to
+ * @name: the name that user space gave
+ * @elsewhere: the CPUs for the thread while @cpu is offline, and for threads that lost the role
  * @hotplug: in the list of cpuhp instances
- * @control: one asker at a time
- * @rcu: vhost_poll_wake() may still hold a pointer after release
- * @hands: all threads; they only become more
- * @nr_hands: how many
- * @recruit: adds one
- * @recruit_after: jiffies; not before
- * @listens: preempt notifiers are on for us
+ * @control: held by the task that attaches or detaches, so that there is one @request at a time
+ * @rcu: frees the poller after a grace period, because vhost_poll_wake() may still use it
+ * @hands: all threads; their number only grows
+ * @nr_hands: how many there are
+ * @recruit: the work that adds a thread
+ * @recruit_after: the poller queues @recruit no earlier than this (jiffies)
+ * @listens: this poller has turned preempt notifiers on
  * @nr_blocked: threads that lost the role and have not come back
- * @settled: for vhost_poll_settle()
+ * @settled: wait queue of vhost_poll_settle()
  *
- * @mode: written by ioctl
+ * @mode: the mode that user space has set; written by an ioctl
  * @away: @cpu is offline; written by the cpuhp callbacks
- * @request: what the thread is asked to do between two rounds
- * @asleep: the thread is about to sleep, or sleeps: see vhost_poller_kick()
- * @told_at: when it was told to wake up last, about: several may tell it
+ * @request: what the thread is to do between two rounds, or NULL
+ * @asleep: the thread sleeps, or is about to: see vhost_poller_kick()
+ * @told_at: about when a task last told the thread to wake up; several may do so at a time
  *
- * The rest belongs to the thread that has the role.
+ * The other fields belong to the thread that has the role.
  * @hand: the thread's own
- * @next: the successor; no request that may sleep is begun without one
- * @before: the thread that the role came from, until crew_take_over() has read it
- * @at: the source whose request is carried out
+ * @next: the successor; the thread begins no request that may sleep without one
+ * @before: the thread that had the role before, until crew_take_over() has read this
+ * @at: the source whose request the thread carries out
  * @overran: @before lost the role because its request took too long
- * @seq: number of the request that is carried out
+ * @seq: number of the request that the thread carries out
  * @seen: @seq at the last tick of @watch
- * @ticks: of @watch
+ * @ticks: how often @watch has ticked
  * @watch: the timer that finds requests which take too long
  * @watching: @watch is running
- * @sources: attached, those of one mm in a row
- * @nr_sources: how many; others may read it
- * @mm: in use by the thread, with a reference of its own
+ * @sources: attached sources; those of one mm are neighbours
+ * @nr_sources: how many there are; any task may read it
+ * @mm: the mm that the thread uses, with a reference of the thread
  * @clock: when the last round ended
  * @round_ns: @clock, if only looks that found nothing took time since then; otherwise 0
- * @switches: of the thread, when @round_ns was last used
- * @policy: what it learned
- * @count: what it did
+ * @switches: context switches of the thread until @round_ns was last used
+ * @policy: what the poller has learned
+ * @count: what the poller has done
  * @sleep_seq: guards @sleep_ns and @sleep_since against torn reads
  * @sleep_ns: time asleep up to the last wake-up
- * @sleep_since: since when it sleeps, or 0
+ * @sleep_since: when the sleep began, or 0 if the thread is awake
  */
 struct vhost_poller {
 	struct file *file;
@@ -134,7 +135,7 @@ struct vhost_poller {
 	char name[VHOST_POLL_NAME_LEN];
 	cpumask_var_t elsewhere;
 	struct hlist_node hotplug;
-	struct mutex control; /* held while a request is served */
+	struct mutex control; /* held until the thread has served @request */
 	struct rcu_head rcu;
 	struct poller_hand *hands[VHOST_POLL_CREW_MAX];
 	unsigned int nr_hands;

@@ -4,48 +4,45 @@
  * A poller may have several threads, and one of them has the role, i.e. it polls.  Here "the
  * thread" is that one; crew.c has the others, and how the role passes from one to another.
  *
- * Ownership.  The list of sources, the mm in use, the policy and the
- * counters are the thread's alone, so a round takes no lock and no atomic
- * operation but what a source's callback takes.  Attach and detach are requests
- * that the caller leaves in @request, one at a time under @control, and waits for;
- * the thread looks there between two rounds.  That is also what makes
- * vhost_poll_detach() return only when no callback of the source runs, but for a
- * @run in which a thread went to sleep and lost the role.
+ * Ownership.  Only the thread uses the list of sources, the mm in use, the policy and
+ * the counters.  So a round takes no lock and no atomic operation, except for those of
+ * a source's callbacks.  A caller that attaches or detaches leaves a request in @request,
+ * one at a time under @control, and waits for the thread, which looks there between two
+ * rounds.  So no callback of the source runs when vhost_poll_detach() returns, except for
+ * a @run in which a thread went to sleep and lost the role.
  *
  * Sleep and wake-up.  The thread sets @asleep, then arms its sources, then
  * sleeps until @asleep is 0 again.  A producer of work makes the work visible,
  * then looks at @asleep.  Both have a full barrier between their two steps, so
- * that at least one of them sees what the other wrote: either arming finds the
- * work, or the producer finds a sleeper and clears the flag.  Arming therefore
- * runs with @asleep set, but as a running task: it may fault and schedule.
+ * that at least one of them sees the other's store: either arming finds the
+ * work, or the producer finds @asleep set, and clears it.  The thread therefore arms
+ * with @asleep set, but as a running task, because arming may fault and schedule.
  *
- * The mm.  Callbacks run with their source's mm in use.  The thread has its own
- * reference on it while it polls, and none while it sleeps, so a sleeping poller does not keep
- * the memory of an owner that has exited.  References are
- * dropped with mmput_async(): taking down an address space may take long, and
- * other guests' rings wait meanwhile.
+ * The mm.  Callbacks run with their source's mm in use.  The thread has a reference to
+ * the mm while it polls, and none while it sleeps, so that a poller that sleeps does not
+ * keep the memory of an owner that has exited.  It drops references with mmput_async(),
+ * because the rings of other guests would wait while it takes down an address space.
  *
- * Suspend and hibernation.  Nothing may change a file system once its kernel threads are
- * frozen, because hibernation takes a snapshot then, and goes on from it.  So the threads
- * of a poller are freezable.  User space is frozen first: by then no guest runs, and no task
- * attaches, detaches or stops.
+ * Suspend and hibernation.  Once kernel threads are frozen, hibernation takes a snapshot,
+ * and later goes on from it.  A file system must not change after the snapshot, so the
+ * threads of a poller are freezable.  The kernel freezes user space first: by then no guest
+ * runs, and no task of user space attaches, detaches or stops.
  *
  *   - The thread freezes between two rounds, in poller_freeze().  It is not in a source's code
  *     there, holds no lock and no mm, and is not @armed, so the role cannot pass from it.
  *     It does not freeze in its sleep: the freezer wakes it, and poller_wait() returns.
- *   - Before that it goes on with its rounds until no source has requests in flight, because
- *     a worker may wait for a direct write, and this thread carries out the end of it.
- *     It does so for FREEZE_LIMIT_NS at most, because a backend may not answer, and workers,
- *     which are freezable too, keep requests until the thaw.  Sources take nothing new
- *     meanwhile, and workers get what is waiting for @run.
+ *   - Before it freezes, it goes on with its rounds until no source has requests in flight,
+ *     because a worker may wait for a direct write whose end this thread carries out.
+ *     It does so for FREEZE_LIMIT_NS at most: a backend may not answer, and workers, which
+ *     freeze as well, keep requests until the thaw.  Sources take nothing new meanwhile, and
+ *     the requests that wait for @run go to workers.
  *   - A spare thread freezes in its sleep, in vhost_crew_wait().  If it is given the role while
  *     it is frozen, it takes the role when it is thawed.
  *   - A thread that sleeps in @run cannot freeze.  If its request does not end within the
- *     limit of the freezer (20 s), the host is not suspended, and all goes on.
+ *     limit of the freezer (20 s), the kernel gives the suspend up, and all goes on.
  *
- * Threads that are frozen can be moved to another CPU, so CPUs can go offline meanwhile.
- * A task that is not frozen, because it is of the kernel, and that detaches or ends a poller
- * waits for the thaw.
+ * Frozen threads can be moved to another CPU, so CPUs can go offline meanwhile.
+ * A kernel task that is not frozen may detach a source or end a poller.  It waits for the thaw.
  */
 #include <linux/cpumask.h>
 #include <linux/err.h>
@@ -64,9 +61,9 @@
 
 #include "poll.h"
 
-/* vhost_poll_source.state, the thread's own */
-#define SOURCE_ARMED	BIT(0)	/* @arm was called, @disarm not yet */
-#define SOURCE_GONE	BIT(1)	/* its mm has no users any more */
+/* Bits of vhost_poll_source.state, which only the thread uses. */
+#define SOURCE_ARMED	BIT(0)	/* the thread has called @arm, and not yet @disarm */
+#define SOURCE_GONE	BIT(1)	/* the source's mm has no users any more */
 
 #define WEIGHT_MAX	1000
 
@@ -96,7 +93,7 @@ static bool poller_switch_mm(struct vhost_poller *p,
 	p->round_ns = 0;
 	if (!src->mm)
 		return true;
-	/* Nobody can bring back an mm without users: no need to ask again. */
+	/* An mm without users never gets one again, so do not ask again. */
 	if (!mmget_not_zero(src->mm)) {
 		src->state |= SOURCE_GONE;
 		return false;
@@ -118,7 +115,10 @@ static int vhost_source_budget(const struct vhost_poll_source *src)
 	return max(1U, READ_ONCE(src->weight) * BUDGET_100 / 100);
 }
 
-/* The thread may have lost its CPU since it read the clock, also where it could not know. */
+/*
+ * Returns a pointer to @round_ns, which is 0 if the thread has lost its CPU since it read the
+ * clock.  A thread that was preempted knows that only from its counters of context switches.
+ */
 static u64 *poller_round_clock(struct vhost_poller *p)
 {
 	unsigned long switches = current->nvcsw + current->nivcsw;
@@ -153,7 +153,10 @@ static bool poller_round(struct vhost_poller *p, unsigned int *work)
 	return true;
 }
 
-/* Requests in flight; @all: also those whose end a source will report. */
+/*
+ * Sum up the requests in flight, and find out when to look next.  Without @all, leave out the
+ * sources that wake the poller when a request is done.
+ */
 static void poller_outlook(struct vhost_poller *p, bool all, u64 now,
 			   struct vhost_poll_outlook *out)
 {
@@ -179,7 +182,7 @@ static void poller_outlook(struct vhost_poller *p, bool all, u64 now,
 	}
 }
 
-/* Returns whether there is work after all. */
+/* Have all sources turn notifications on.  Returns true if one of them has work after all. */
 static bool poller_arm(struct vhost_poller *p)
 {
 	struct vhost_poll_source *src;
@@ -207,14 +210,14 @@ static void poller_disarm(struct vhost_poller *p)
 	}
 }
 
-/* Returns whether it was the timer that ended the wait. */
+/* Sleep until @until at the latest.  Returns true if the timer ended the wait. */
 static bool poller_wait(struct vhost_poller *p, u64 until)
 {
 	ktime_t expires = ns_to_ktime(until);
 	bool timed = false;
 
 	for (;;) {
-		/* TASK_IDLE: neither a hung task nor load. */
+		/* In TASK_IDLE the thread counts neither as load nor as a hung task. */
 		set_current_state(TASK_IDLE);
 		if (!READ_ONCE(p->asleep) || kthread_should_stop() || timed ||
 		    freezing(current))
@@ -248,13 +251,13 @@ static void poller_sleep_ends(struct vhost_poller *p, u64 now)
 	preempt_enable();
 }
 
-/* The mode that counts now. */
+/* Returns the mode in force.  While the CPU is offline, the poller must not spin on another one. */
 static u32 poller_mode(const struct vhost_poller *p)
 {
 	return READ_ONCE(p->away) ? VHOST_POLL_MODE_EVENT : READ_ONCE(p->mode);
 }
 
-/* Something that vhost_poller_kick() is called for and no source knows of. */
+/* Whether an ioctl or the hotplug code needs the thread.  No source knows of that. */
 static bool poller_told(const struct vhost_poller *p, u32 mode)
 {
 	return READ_ONCE(p->request) || poller_mode(p) != mode;
@@ -296,7 +299,7 @@ out:
 	poller_disarm(p);
 }
 
-/* After a round that found nothing. */
+/* Sleep or poll on, after a round that found nothing. */
 static void poller_idle(struct vhost_poller *p)
 {
 	struct vhost_poll_outlook out = { .wake_at = VHOST_POLL_FOREVER };
@@ -317,7 +320,7 @@ static void poller_idle(struct vhost_poller *p)
 		poller_sleep(p, mode, until, out.inflight);
 }
 
-/* After a round that found something. */
+/* Have the policy learn, after a round that found something. */
 static void poller_worked(struct vhost_poller *p)
 {
 	struct vhost_poll_outlook out = { .inflight = 0 };
@@ -345,7 +348,7 @@ static void poller_account(struct vhost_poller *p, unsigned int work)
 	WRITE_ONCE(c->work, c->work + work);
 }
 
-/* Behind a source of the same mm if there is one, so that a round has few switches. */
+/* Put a source behind one of the same mm, if there is one, so that a round switches mms rarely. */
 static void poller_add(struct vhost_poller *p, struct vhost_poll_source *new)
 {
 	struct list_head *after = p->sources.prev;
@@ -368,7 +371,7 @@ static void poller_del(struct vhost_poller *p, struct vhost_poll_source *src)
 	RCU_INIT_POINTER(src->poller, NULL);
 	list_del_init(&src->node);
 	WRITE_ONCE(p->nr_sources, p->nr_sources - 1);
-	/* Its owner may wait for this mm's last user. */
+	/* Drop the mm at once, because the source's owner may wait for the last user of it. */
 	if (p->mm == src->mm)
 		poller_drop_mm(p);
 }
@@ -399,8 +402,9 @@ static bool poller_has_inflight(const struct vhost_poller *p)
 }
 
 /*
- * Freeze, between two rounds.  Returns after the thaw, or false if the thread lost the role:
- * the freezer may give up, and requests are carried out again then.
+ * Freeze, between two rounds, and return true after the thaw.  Returns false if the thread lost
+ * the role.  That happens only if the freezer gives up meanwhile, because the thread then carries
+ * out requests that may sleep again.
  */
 static bool poller_freeze(struct vhost_poller *p)
 {
@@ -419,7 +423,7 @@ static bool poller_freeze(struct vhost_poller *p)
 	return true;
 }
 
-/* Until the poller ends or the role is lost. */
+/* Poll until the poller ends, or this thread loses the role. */
 static void poller_poll(struct vhost_poller *p)
 {
 	unsigned int work;
@@ -437,13 +441,13 @@ static void poller_poll(struct vhost_poller *p)
 			poller_worked(p);
 		else
 			poller_idle(p);
-		/* The other threads of this CPU, and every flavour of RCU. */
+		/* Let other threads of this CPU run, and every flavour of RCU proceed. */
 		cond_resched_tasks_rcu_qs();
 	}
 	poller_drop_mm(p);
 }
 
-/* The life of a thread: it polls whenever it has the role. */
+/* The function of each thread of a poller.  A thread polls whenever it has the role. */
 int vhost_poller_thread(void *data)
 {
 	struct poller_hand *hand = data;
@@ -456,7 +460,7 @@ int vhost_poller_thread(void *data)
 
 /**
  * vhost_poller_kick - wake the thread if it sleeps
- * @p: the poller; the caller made what it is woken for visible before
+ * @p: the poller; the caller has already made the reason for the wake-up visible
  */
 void vhost_poller_kick(struct vhost_poller *p)
 {
@@ -464,7 +468,7 @@ void vhost_poller_kick(struct vhost_poller *p)
 	smp_mb();
 	if (!READ_ONCE(p->asleep))
 		return;
-	/* Before it can run, even where another one wakes it. */
+	/* Store the time before the thread can run, even if another task wakes it. */
 	WRITE_ONCE(p->told_at, ktime_get_ns());
 	if (xchg(&p->asleep, 0))
 		wake_up_process(READ_ONCE(p->task));
@@ -472,10 +476,10 @@ void vhost_poller_kick(struct vhost_poller *p)
 
 /**
  * vhost_poll_wake - tell a source's poller that there is work
- * @src: the source; the work is where its @arm or @poll will find it
+ * @src: the source; the caller has put the work where @arm or @poll finds it
  *
- * From any context.  Costs a barrier and a look at a flag while the poller is
- * awake.
+ * Any context may call this.  While the poller is awake, it costs a barrier and a look
+ * at a flag.
  */
 void vhost_poll_wake(struct vhost_poll_source *src)
 {
@@ -505,12 +509,11 @@ static void poller_ask(struct vhost_poller *p, struct vhost_poll_source *src,
 
 /**
  * vhost_poll_attach - have a source polled
- * @poller: on which the caller has a reference, and keeps it until after
- *	vhost_poll_detach()
- * @src: with @ops, @mm and @weight set and all else 0; on @mm the caller has a
- *	reference (mmgrab()) for as long
+ * @poller: the poller; the caller keeps a reference to it until after vhost_poll_detach()
+ * @src: the source, with @ops, @mm and @weight set and all else 0; the caller keeps a
+ *	reference (mmgrab()) to @mm as long
  *
- * May sleep.  Callbacks may run before this returns.
+ * This function may sleep.  The poller may call callbacks before this function returns.
  *
  * Return: 0, -EINVAL for a wrong source, -EBUSY for an attached one.
  */
@@ -527,10 +530,10 @@ EXPORT_SYMBOL_GPL(vhost_poll_attach);
 
 /**
  * vhost_poll_detach - end the polling of a source
- * @src: attached or not
+ * @src: the source, attached or not
  *
- * May sleep.  When it returns no callback of @src will be called again.  A thread that
- * lost the role may still be in @run, see vhost_poll_settle().
+ * This function may sleep.  Once it has returned, the poller calls no callback of @src any
+ * more.  A thread that lost the role may still be in @run: see vhost_poll_settle().
  */
 void vhost_poll_detach(struct vhost_poll_source *src)
 {
@@ -543,10 +546,10 @@ void vhost_poll_detach(struct vhost_poll_source *src)
 EXPORT_SYMBOL_GPL(vhost_poll_detach);
 
 /**
- * vhost_poller_cpu - the CPU that a poller belongs to
- * @poller: which
+ * vhost_poller_cpu - the CPU that a poller is bound to
+ * @poller: the poller
  *
- * Return: its number; the poller runs elsewhere while that CPU is offline.
+ * Return: the number of the CPU.  The poller runs on another one while that CPU is offline.
  */
 unsigned int vhost_poller_cpu(const struct vhost_poller *poller)
 {
@@ -557,7 +560,7 @@ EXPORT_SYMBOL_GPL(vhost_poller_cpu);
 void vhost_poller_set_mode(struct vhost_poller *p, u32 mode)
 {
 	WRITE_ONCE(p->mode, mode);
-	/* It may sleep as the old mode would have it. */
+	/* Wake the thread, because it may sleep as the old mode demands. */
 	vhost_poller_kick(p);
 	trace_vhost_poll_mode(p->cpu, mode, READ_ONCE(p->away));
 }
@@ -635,9 +638,9 @@ static struct vhost_poller *vhost_poller_alloc(struct file *file,
 }
 
 /**
- * vhost_poller_create - start a thread
- * @file: whose private data the poller becomes
- * @arg: checked by the caller, except that the CPU may be offline
+ * vhost_poller_create - make a poller, and start its first thread
+ * @file: the file whose private data the caller sets to the poller
+ * @arg: the configuration, which the caller has checked, except that the CPU may be offline
  *
  * Return: the poller, or an ERR_PTR(): -ENODEV if the CPU is offline.
  */
@@ -673,7 +676,7 @@ err_free:
 	return ERR_PTR(ret);
 }
 
-/* The last reference on the file is gone, so nothing is attached. */
+/* End the poller.  The last reference to its file is gone, so no source is attached. */
 void vhost_poller_destroy(struct vhost_poller *p)
 {
 	vhost_poll_hotplug_remove(p);
