@@ -3,10 +3,10 @@
  * Completions on their way to the used ring: a backend or a worker ends a request here.
  *
  * vserve_req_end(), in any context, pushes the request to vring->done.  If the poller itself calls
- * it in its round (for polled completions, and backends that are done at once), it pushes to
- * vring->reaped, which no other task touches.  The holder of the vring's mutex (the poller in its
- * round, or a worker) takes the lists, and has the device let go of the guest's memory.  used.c
- * does the rest.
+ * it in its round (for polled completions, and backends that are done at once), it pushes the
+ * request to vring->reaped, which no other task touches then.  The holder of the vring's mutex (the
+ * poller in its round, a worker, or the drain) takes the requests from both lists, and has the
+ * device let go of the guest's memory.  used.c does the rest.
  */
 #include <linux/eventfd.h>
 #include <linux/export.h>
@@ -20,9 +20,9 @@
 #include <trace/events/vhost_serve.h>
 
 /**
- * vserve_malformed - the guest did what a driver must not
- * @vring: its mutex is held
- * @why: what
+ * vserve_malformed - count and trace an error of the guest's driver
+ * @vring: the vring; its mutex is held
+ * @why: the error
  */
 void vserve_malformed(struct vserve_vring *vring, enum vserve_malformed why)
 {
@@ -33,8 +33,8 @@ void vserve_malformed(struct vserve_vring *vring, enum vserve_malformed why)
 EXPORT_SYMBOL_GPL(vserve_malformed);
 
 /**
- * vserve_break - take nothing from a ring any more, until it is restarted
- * @vring: its mutex is held
+ * vserve_break - mark a ring as broken, so that nothing is taken from it until it is restarted
+ * @vring: the vring; its mutex is held
  */
 void vserve_break(struct vserve_vring *vring)
 {
@@ -48,9 +48,11 @@ void vserve_break(struct vserve_vring *vring)
 EXPORT_SYMBOL_GPL(vserve_break);
 
 /**
- * vserve_req_end - a request is done; from any context
- * @req: not to be touched after
- * @status: how, for the device
+ * vserve_req_end - end a request, which a backend, a worker or the poller's thread has done
+ * @req: the request; the caller must not touch it afterwards
+ * @status: how the request ended; only the device knows the meaning
+ *
+ * Any context may call this.
  */
 void vserve_req_end(struct vserve_req *req, u8 status)
 {
@@ -59,10 +61,12 @@ void vserve_req_end(struct vserve_req *req, u8 status)
 
 	req->status = status;
 	/*
-	 * Nobody else is at the list then, but an interrupt in this task, which
-	 * could come in the middle of the add.  The round's time will do: the
-	 * round found polled completions at its beginning, and no prediction
-	 * uses the time of requests that an engine ends within submit().
+	 * In a round only this task uses vring->reaped.  An interrupt in this task could come in
+	 * the middle of the add, so it uses vring->done.
+	 *
+	 * The time at which the round began is good enough.  The round found polled completions at
+	 * its beginning, and no prediction uses the time of requests that an engine ends within
+	 * submit().
 	 */
 	if (in_task() && READ_ONCE(vring->reaper) == current) {
 		req->done_ns = vring->now;
@@ -71,12 +75,12 @@ void vserve_req_end(struct vserve_req *req, u8 status)
 	}
 	req->done_ns = ktime_get_ns();
 
-	/* The vring stays until after a grace period, the request may not. */
+	/* The vring stays until a grace period has passed, but the slot may be reused at once. */
 	rcu_read_lock();
 	first = llist_add(&req->done, &vring->done);
 	if (first) {
 		vhost_poll_wake(&vring->src);
-		/* Pairs with the barrier in wait_event(): llist_add() is one. */
+		/* llist_add() is a full barrier.  It pairs with the one in wait_event(). */
 		if (READ_ONCE(vring->stopping))
 			wake_up(&vring->drain);
 	}
@@ -85,8 +89,10 @@ void vserve_req_end(struct vserve_req *req, u8 status)
 EXPORT_SYMBOL_GPL(vserve_req_end);
 
 /**
- * vserve_req_again - the backend would have slept; a worker is to do it
- * @req: not to be touched after
+ * vserve_req_again - have a worker do a request from the start, because the backend would sleep
+ * @req: the request; the caller must not touch it afterwards
+ *
+ * Any context may call this.
  */
 void vserve_req_again(struct vserve_req *req)
 {
@@ -96,8 +102,11 @@ void vserve_req_again(struct vserve_req *req)
 EXPORT_SYMBOL_GPL(vserve_req_again);
 
 /**
- * vserve_req_resume - the backend is done, but for a part that may sleep; from any context
- * @req: not to be touched after; the poller's thread calls work() for it, or a worker
+ * vserve_req_resume - end the backend's part of a request, and have work() do the rest
+ * @req: the request; the caller must not touch it afterwards
+ *
+ * The poller's thread or a worker calls work(), because the rest may sleep.  Any context may call
+ * this function.
  */
 void vserve_req_resume(struct vserve_req *req)
 {
@@ -117,9 +126,9 @@ static void vserve_to_finished(struct vserve_req *req)
 }
 
 /**
- * vserve_req_finish - a request is ready for the used ring
- * @req: in no list, and holds no memory; the vring's mutex is held
- * @status: how it ended, for the device
+ * vserve_req_finish - make a request ready for the used ring
+ * @req: the request, on no list, without memory of the guest; the vring's mutex is held
+ * @status: how the request ended; only the device knows the meaning
  */
 void vserve_req_finish(struct vserve_req *req, u8 status)
 {
@@ -138,7 +147,7 @@ static void vserve_do_work(struct vserve_req *req, struct vserve_vring *vring)
 		vring->ops->work(req);
 		return;
 	}
-	/* The request may end, and the vring stop, before that returns. */
+	/* The request may end, and the vring may stop and drop its mm, before work() returns. */
 	mmget(mm);
 	kthread_use_mm(mm);
 	vring->ops->work(req);
@@ -147,8 +156,8 @@ static void vserve_do_work(struct vserve_req *req, struct vserve_vring *vring)
 }
 
 /**
- * vserve_req_do - a request in a worker of the device
- * @req: over when this returns, or another one already
+ * vserve_req_do - carry out a request in a worker of the device
+ * @req: the request; when this returns, it may be over, and its slot may have the next one
  */
 void vserve_req_do(struct vserve_req *req)
 {
@@ -157,7 +166,7 @@ void vserve_req_do(struct vserve_req *req)
 
 	trace_vhost_serve_work(vring, req->head);
 	if (req->released) {
-		/* It came back only for its memory. */
+		/* A poller could not release the memory.  The request itself is done. */
 		vring->ops->release(req, true);
 		vserve_req_end(req, req->status);
 	} else {
@@ -167,8 +176,8 @@ void vserve_req_do(struct vserve_req *req)
 }
 
 /**
- * vserve_req_work - the same, in a workqueue
- * @work: of the request
+ * vserve_req_work - carry out a request in a workqueue
+ * @work: the work of the request
  */
 void vserve_req_work(struct work_struct *work)
 {
@@ -176,7 +185,7 @@ void vserve_req_work(struct work_struct *work)
 	struct vserve_workers *w = req->resumed ? NULL : req->vring->dev->workers;
 
 	vserve_req_do(req);
-	/* They stay until the workqueue is flushed. */
+	/* The request may be over, but the workers stay until the workqueue is flushed. */
 	if (w)
 		vserve_workers_wq_done(w);
 }
@@ -201,8 +210,8 @@ static void vserve_punt(struct vserve_req *req, bool again)
 }
 
 /**
- * vserve_req_punt - have a worker do a request
- * @req: in no list; the vring's mutex is held
+ * vserve_req_punt - have a worker carry out a request
+ * @req: the request, on no list; the vring's mutex is held
  */
 void vserve_req_punt(struct vserve_req *req)
 {
@@ -230,8 +239,9 @@ static bool vserve_let_go(struct vserve_req *req, bool may_sleep)
 }
 
 /*
- * The poller alone touches vring->hot, because it takes from it without the mutex.  With
- * @may_sleep this is a worker of the vring, or the drain of a stop.
+ * Have work() do the rest of a request.  Only the poller may put it on vring->hot, because the
+ * poller takes requests from there without the mutex.  With @may_sleep the caller is a worker of
+ * the vring, or the drain of a stop, so a worker gets the request.
  */
 static void vserve_resume(struct vserve_req *req, bool may_sleep)
 {
@@ -262,7 +272,7 @@ static void vserve_one_done(struct vserve_req *req, bool may_sleep)
 		vhost_poll_learn(&vring->src, req->done_ns - req->submit_ns);
 	if (req->again == VSERVE_AGAIN_HOT) {
 		req->again = VSERVE_AGAIN_NOT;
-		/* The rest takes no time of the backend's. */
+		/* The backend has no part in the rest, so no prediction may use its time. */
 		req->timed = false;
 		vserve_resume(req, may_sleep);
 		return;
@@ -273,20 +283,20 @@ static void vserve_one_done(struct vserve_req *req, bool may_sleep)
 		vserve_release_later(req);
 }
 
-/* The lists have the last one first. */
+/* Take a whole list, and return it with the oldest request first. */
 static struct llist_node *vserve_collect(struct vserve_vring *vring)
 {
 	if (!llist_empty(&vring->reaped))
 		return llist_reverse_order(__llist_del_all(&vring->reaped));
-	/* Not to take the line from vserve_req_end() for nothing. */
+	/* If the list is empty, do not take its cache line from vserve_req_end() by a write. */
 	if (!llist_empty(&vring->done))
 		return llist_reverse_order(llist_del_all(&vring->done));
 	return NULL;
 }
 
 /*
- * Up to @budget completions.  The rest stays in the backlog for the next time, and
- * vserve_has_done() sees it there.
+ * Process up to @budget completions.  The others stay in the backlog for the next round, and
+ * vserve_has_done() sees them there.
  *
  * Releasing a request takes longer the more pages it has.  So the poller, which has other rings
  * to serve, also stops after VSERVE_ROUND_BYTES.  The request that reaches the limit is still
@@ -306,7 +316,7 @@ static void vserve_some_done(struct vserve_vring *vring, unsigned int budget,
 			return;
 		vring->backlog = node->next;
 		req = llist_entry(node, struct vserve_req, done);
-		/* A worker has released the memory of the others already. */
+		/* If req->released is set, a worker has released the memory already. */
 		if (!may_sleep && !req->released)
 			left -= min_t(unsigned long, left, req->bytes);
 		vserve_one_done(req, may_sleep);
@@ -314,15 +324,15 @@ static void vserve_some_done(struct vserve_vring *vring, unsigned int budget,
 }
 
 /**
- * vserve_complete - give back what is done
- * @vring: its mutex is held, its owner's mm is in use
+ * vserve_complete - give requests that are done back to the guest
+ * @vring: the vring; its mutex is held, and its owner's mm is in use
  * @budget: complete at most so many requests, or fewer if the byte limit comes first;
  *	vserve_has_done() says whether there are more
  * @may_sleep: page faults are allowed
  *
- * The caller signals the guest.
+ * The caller interrupts the guest.
  *
- * Returns how many, or -EAGAIN if it needs the worker.
+ * Return: how many were given back, or -EAGAIN if the worker has to do it.
  */
 int vserve_complete(struct vserve_vring *vring, unsigned int budget,
 		    bool may_sleep)

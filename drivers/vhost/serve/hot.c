@@ -31,12 +31,14 @@ static bool vserve_is_local(const struct super_block *sb)
 }
 
 /**
- * vserve_fs_allows_hot - whether the poller's thread may carry out what can sleep on a file system
+ * vserve_fs_allows_hot - whether the poller's thread may carry out operations of a file system
  * @sb: the file system
  * @changes: the operation changes something, and would wait for the thaw if @sb were frozen
  *
+ * The operations may sleep.
+ *
  * Return: false if an operation may wait for an unknown time, because the file system is not local,
- * is frozen, or has a fanotify listener that is asked for permission.
+ * is frozen, or has a fanotify listener that the kernel asks for permission.
  */
 bool vserve_fs_allows_hot(struct super_block *sb, bool changes)
 {
@@ -101,7 +103,7 @@ void vserve_to_poller(struct vserve_req *req)
 	struct vserve_vring *vring = req->vring;
 
 	lockdep_assert_held(&vring->vq.mutex);
-	/* No backend has the request, so no retry is to wait for it. */
+	/* No backend has the request, so the poller must not wait for it before a retry. */
 	req->in_worker = true;
 	vring->nr_in_workers++;
 	req->hot = true;

@@ -218,7 +218,8 @@ void vserve_publish(struct vserve_vring *vring)
 	vring->src.oldest_ns = vring->nr_inflight ? vserve_oldest_ns(vring) : 0;
 	vring->src.polled = vring->nr_polled != 0;
 	/*
-	 * The block layer does not tell when another user frees a tag, so the poller tries again.
+	 * The block layer does not tell the poller when another user frees a tag, so the poller
+	 * tries again at this time.
 	 */
 	vring->src.retry_ns = 0;
 	if (!list_empty(&vring->pending) && !vring->with_worker)
@@ -325,8 +326,8 @@ out:
 }
 
 /*
- * Answer requests that the poller's thread has carried out after the round that took them.  Take
- * nothing from the ring, so that the ring gets no more of the poller's time than others.
+ * Answer requests that the poller's thread has carried out since its round.  Take nothing from the
+ * ring, so that the ring gets no more of the poller's time than others.
  */
 static int vserve_deliver_locked(struct vserve_vring *vring, int budget)
 {
@@ -353,9 +354,9 @@ static struct vserve_vring *vserve_to_vring(struct vhost_poll_source *src)
 }
 
 /*
- * Try to lock a vring, and turn its dirty log off.  The owner may have set log_used after
- * check_vring_addr() had looked at the flags.  To write the log may sleep, and not only fail to
- * copy.
+ * Try to lock a vring, and turn its dirty log off.  The owner may have changed the flags after
+ * vserve_check_vring_addr() had read them, so log_used may be set.  A write to the log may sleep,
+ * while other copies only fail when page faults are off.
  */
 static bool vserve_try_lock(struct vserve_vring *vring)
 {
@@ -594,9 +595,7 @@ void vserve_worker(struct work_struct *work)
 	vring->now = ktime_get_ns();
 	vserve_touch_ring(vring);
 	vserve_complete(vring, UINT_MAX, true);
-	/*
-	 * Interrupt the guest now, because to take the next chains may mean to wait for its pages.
-	 */
+	/* Interrupt the guest now, because the worker may wait for pages of the next chains. */
 	vserve_signal(vring);
 	if (vring->running && !vring->broken && list_empty(&vring->pending))
 		vserve_take_some(vring, 16, true);
