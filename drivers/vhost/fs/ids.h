@@ -20,8 +20,8 @@ struct vhfs_id {
 };
 
 /*
- * The guest chooses no id, but it chooses which ids stay.  The table uses the low bits of the hash,
- * and one multiplication would put every fourth id into one bucket of twenty.
+ * The guest chooses no id, but it chooses which ids stay.  The table uses the low bits of the hash.
+ * After one multiplication alone, ids at equal distances would share a few buckets.
  */
 static inline u32 vhfs_id_hash(const void *key, u32 len, u32 seed)
 {
