@@ -66,6 +66,16 @@ class PrivateHeader(Temporary):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(self.header(), "right")
 
+    def test_the_packages_own_file_is_taken_not_the_patched_one(self):
+        """... even if an earlier run took the patched one."""
+        tree = "cache/pvio-lab/linux-source/6.12.9-1"
+        self.put(f"{tree}/drivers/vhost/vhost.h", "patched")
+        self.put(f"{tree}/.pvio/orig/drivers/vhost/vhost.h", "right")
+        self.put("out/vhost.h", "patched")
+        self.put("out/version", "6.12.9-1\n")
+        self.assertEqual(self.run_it("6.12.9-1", "6.12.9-1").returncode, 0)
+        self.assertEqual(self.header(), "right")
+
     def test_other_version_is_refused_in_one_line(self):
         self.put("cache/pvio-lab/linux-source/6.12.8-1/drivers/vhost/vhost.h", "wrong")
         done = self.run_it("6.12.9-1", "6.12.8-1")
