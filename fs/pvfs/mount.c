@@ -104,6 +104,9 @@ static const struct fuse_iqueue_ops pvfs_iqueue_ops = {
 	.send_interrupt	= pvfs_send_interrupt,
 	.send_req	= pvfs_send_req,
 	.release	= pvfs_release,
+#ifdef PVFS_IOPOLL
+	.iopoll		= pvfs_iopoll,
+#endif
 };
 
 /*

@@ -11,8 +11,8 @@
  * Locking
  * -------
  * q->poll.lock protects a request queue: its ring, its slots, @live, and its lists.  Tasks take it
- *   with bottom halves off, because virtio_poll's timer, a softirq, tries it.  Two queues share no
- *   lock.
+ *   with bottom halves off, because two timers, which are softirqs, try it: virtio_poll's, and the
+ *   lease's (iopoll.c).  Two queues share no lock.
  * hp->lock protects the hiprio queue: its ring, its messages, and the FORGETs that wait.
  * fiq->lock, a lock of the core, protects dev->parked, and fiq->pending: the requests that found a
  *   ring full.
@@ -20,7 +20,8 @@
  * Order: hp->lock, q->poll.lock, fiq->lock.  The core's bg_lock comes before all of them, because
  *   the core holds it when it sends a background request.  The end of a background request takes
  *   bg_lock, so the sender leaves that end to a work.
- * Only tasks take the locks above.  virtio_poll's timer and its preempt notifier try q->poll.lock.
+ * Only tasks take the locks above.  virtio_poll's timer and its preempt notifier, and the lease's
+ *   timer, try q->poll.lock.
  * dev->lock protects dev->fc, and the start and stop of the queues.  Its holder waits for ever if
  *   the device does not finish its reset.  A mount writes dev->cache and dev->timeout under it, and
  *   nothing changes them while the device is mounted.  Only probe, restore and mount allocate
@@ -41,6 +42,7 @@
 #include <linux/mutex.h>
 #include <linux/scatterlist.h>
 #include <linux/spinlock.h>
+#include <linux/timer.h>
 #include <linux/virtio.h>
 #include <linux/virtio_config.h>
 #include <linux/virtio_fs.h>
@@ -134,6 +136,7 @@ struct pvfs_slot {
 	u8 lock;			/* enum pvfs_lock */
 	bool interrupt;			/* hiprio.work has to send INTERRUPT for the request */
 	bool patient;			/* the request may take long, see timeout.c */
+	bool iopoll;			/* a task polls for it, see iopoll.c */
 	unsigned int written;		/* if @abandoned: bytes that the device wrote */
 	u8 buf[] __aligned(8);
 };
@@ -146,11 +149,33 @@ struct pvfs_stats {
 	u64 polled;		/* callers that polled until their reply came */
 	u64 slept;		/* callers that stopped polling before their reply came */
 	u64 unpolled;		/* callers that did not poll */
+	u64 iopolled;		/* requests that a task ended by ->iopoll */
 	u64 kicks;
 	u64 kicks_saved;	/* kicks that the device had said it does not need */
 	u64 queued;		/* requests that went to fiq->pending first */
 	u64 bad_replies;	/* malformed replies, which the driver turned into -EIO */
 	u64 abandoned;		/* requests whose tasks were killed, see abandon.c */
+};
+
+/* A task that polls by ->iopoll, on its stack. */
+struct pvfs_iopoller {
+	struct file *file;
+	struct list_head may_block;	/* reads of @file for the task to end, which may sleep */
+};
+
+/*
+ * See iopoll.c.  @polls is written without a lock, the rest under q->poll.lock.  While @lease is
+ * true, @timed or @over is.
+ */
+struct pvfs_iopoll {
+	unsigned int inflight;		/* polled requests in the ring; read without a lock */
+	unsigned int polls;		/* how often tasks have polled */
+	unsigned int seen;		/* @polls when the timer looked last */
+	bool lease;			/* the pollers own the queue */
+	bool over;			/* no task has polled for too long; read without a lock */
+	bool timed;			/* @timer is pending, or its callback is about to run */
+	struct pvfs_iopoller *poller;	/* the lock's holder, if it polls by ->iopoll */
+	struct timer_list timer;
 };
 
 /* @poll.lock protects all that changes after the probe. */
@@ -175,6 +200,7 @@ struct pvfs_queue {
 	struct scatterlist *sg;
 	unsigned int nr_sg;
 	struct virtio_poll_policy policy[PVFS_CLASSES];
+	struct pvfs_iopoll iopoll;
 	struct pvfs_stats stats;
 	char name[PVFS_VQ_NAME_LEN];
 } ____cacheline_aligned_in_smp;
@@ -267,6 +293,7 @@ void pvfs_dev_put(struct pvfs_dev *dev);
 int pvfs_dev_revive(struct pvfs_dev *dev);
 
 /* queue.c: into the ring and out of it */
+struct fuse_iqueue *pvfs_fiq(struct pvfs_queue *q);
 void pvfs_queue_init(struct pvfs_queue *q);
 int pvfs_queue_alloc(struct pvfs_queue *q);
 void pvfs_queue_free(struct pvfs_queue *q);
@@ -303,6 +330,31 @@ bool pvfs_wait_begin(struct pvfs_queue *q, struct pvfs_slot *slot, struct pvfs_w
 bool pvfs_wait_poll(struct pvfs_queue *q, struct pvfs_slot *slot, struct pvfs_wait *wait);
 void pvfs_wait_over(struct pvfs_queue *q, struct pvfs_slot *slot, u64 now);
 void pvfs_watch(struct pvfs_queue *q);
+
+/* iopoll.c: tasks that poll for asynchronous I/O, if the core has ->iopoll (Kbuild looks) */
+#ifdef PVFS_IOPOLL
+void pvfs_lease_update(struct pvfs_queue *q);
+void pvfs_lease_expire(struct pvfs_queue *q);
+void pvfs_iopoll_sent(struct pvfs_queue *q, struct pvfs_slot *slot);
+void pvfs_iopoll_answered(struct pvfs_queue *q);
+bool pvfs_iopoll_takes(struct pvfs_queue *q, struct fuse_req *req, struct list_head *done);
+int pvfs_iopoll(struct fuse_iqueue *fiq, struct kiocb *iocb, unsigned int flags);
+void pvfs_iopoll_init(struct pvfs_queue *q);
+void pvfs_iopoll_free(struct pvfs_queue *q);
+#else
+static inline void pvfs_lease_update(struct pvfs_queue *q) { }
+static inline void pvfs_lease_expire(struct pvfs_queue *q) { }
+static inline void pvfs_iopoll_sent(struct pvfs_queue *q, struct pvfs_slot *slot) { }
+static inline void pvfs_iopoll_answered(struct pvfs_queue *q) { }
+static inline bool pvfs_iopoll_takes(struct pvfs_queue *q, struct fuse_req *req,
+				     struct list_head *done)
+{
+	return false;
+}
+
+static inline void pvfs_iopoll_init(struct pvfs_queue *q) { }
+static inline void pvfs_iopoll_free(struct pvfs_queue *q) { }
+#endif
 
 /* hiprio.c: FORGET and INTERRUPT */
 int pvfs_hiprio_init(struct pvfs_dev *dev);

@@ -28,12 +28,16 @@ static struct pvfs_queue *pvfs_this_queue(struct pvfs_dev *dev)
 	return &dev->queues[dev->map[raw_smp_processor_id()]];
 }
 
-/*
- * The core's queue of the mount, or NULL.  The caller holds q->poll.lock, so preemption is off.
- * Therefore the connection stays until the caller drops the lock: the core frees it only after an
- * RCU grace period.
+/**
+ * pvfs_fiq - find the core's queue of the mount
+ * @q: the queue, locked
+ *
+ * Preemption is off, because the caller holds the lock.  Therefore the connection stays until the
+ * caller drops it: the core frees the connection only after an RCU grace period.
+ *
+ * Return: the queue, or NULL if there is no mount.
  */
-static struct fuse_iqueue *pvfs_fiq(struct pvfs_queue *q)
+struct fuse_iqueue *pvfs_fiq(struct pvfs_queue *q)
 {
 	struct fuse_conn *fc = READ_ONCE(q->dev->fc);
 
@@ -42,6 +46,9 @@ static struct fuse_iqueue *pvfs_fiq(struct pvfs_queue *q)
 
 static void pvfs_slot_free(struct pvfs_queue *q, struct pvfs_slot *slot)
 {
+	if (slot->iopoll)
+		pvfs_iopoll_answered(q);
+	slot->iopoll = false;
 	kfree(slot->big);
 	slot->big = NULL;
 	slot->req = NULL;
@@ -94,6 +101,7 @@ static struct pvfs_slot *pvfs_add(struct pvfs_queue *q, struct fuse_req *req,
 	q->lock_waits += slot->lock == PVFS_LOCK_WAITS;
 	q->unmeasured += slot->class == PVFS_NEVER;
 	q->stats.requests++;
+	pvfs_iopoll_sent(q, slot);
 	slot->start = local_clock();
 	clear_bit(FR_PENDING, &req->flags);
 	set_bit(FR_SENT, &req->flags);
@@ -382,6 +390,7 @@ static void pvfs_slot_done(struct pvfs_queue *q, struct pvfs_slot *slot, struct 
 	struct pvfs_wait *wait = slot->wait;
 	struct fuse_req *req = slot->req;
 	enum pvfs_lock lock = slot->lock;
+	bool iopoll = slot->iopoll;
 
 	pvfs_slot_free(q, slot);
 	q->poll.inflight--;
@@ -399,7 +408,7 @@ static void pvfs_slot_done(struct pvfs_queue *q, struct pvfs_slot *slot, struct 
 		smp_store_release(&wait->done, true);
 	} else if (!test_bit(FR_ASYNC, &req->flags) && !test_bit(FR_BACKGROUND, &req->flags)) {
 		list_add_tail(&req->list, done);
-	} else {
+	} else if (!iopoll || !pvfs_iopoll_takes(q, req, done)) {
 		pvfs_end_later(q, req);
 	}
 }
@@ -423,7 +432,8 @@ static void pvfs_slot_answered(struct pvfs_queue *q, struct pvfs_slot *slot,
  *	whether the server is silent
  *
  * The function does not put background requests on @done, nor requests that call a function at
- * their end.  Works end these, see pvfs_end_later().
+ * their end.  Works end these, see pvfs_end_later().  Only if the caller polls by ->iopoll does it
+ * put requests on @done that tasks poll for and whose end does not sleep, see iopoll.c.
  *
  * Return: how many replies there were.
  */
@@ -543,7 +553,9 @@ static void pvfs_queue_work(struct work_struct *work)
 	LIST_HEAD(late);
 
 	spin_lock_bh(&q->poll.lock);
-	/* While a caller polls, that caller takes the replies. */
+	if (q->live)
+		pvfs_lease_expire(q);
+	/* While callers poll, or a lease lasts, the tasks that poll take the replies. */
 	if (q->live && !q->poll.waiters) {
 		virtio_poll_interrupted(&q->poll);
 		pvfs_collect(q, &done, false);
@@ -603,6 +615,7 @@ void pvfs_queue_init(struct pvfs_queue *q)
 	INIT_LIST_HEAD(&q->blocking);
 	INIT_WORK(&q->work, pvfs_queue_work);
 	INIT_WORK(&q->block_work, pvfs_block_work);
+	pvfs_iopoll_init(q);
 	snprintf(q->name, sizeof(q->name), "requests.%u", q->index);
 }
 
@@ -643,6 +656,8 @@ void pvfs_queue_free(struct pvfs_queue *q)
 {
 	struct pvfs_slot *slot, *next;
 
+	/* The timer may queue @work. */
+	pvfs_iopoll_free(q);
 	flush_work(&q->work);
 	flush_work(&q->block_work);
 	list_for_each_entry_safe(slot, next, &q->free, node)

@@ -73,6 +73,7 @@ PVFS_SHOW(requests, q->stats.requests);
 PVFS_SHOW(polled, q->stats.polled);
 PVFS_SHOW(slept, q->stats.slept);
 PVFS_SHOW(unpolled, q->stats.unpolled);
+PVFS_SHOW(iopolled, q->stats.iopolled);
 PVFS_SHOW(idle_polled, q->poll.stats.answers);
 PVFS_SHOW(irq_fallbacks, q->poll.stats.irq_fallbacks);
 PVFS_SHOW(starved, q->poll.stats.starved);
@@ -109,6 +110,7 @@ static struct attribute *pvfs_attrs[] = {
 	&dev_attr_polled.attr,
 	&dev_attr_slept.attr,
 	&dev_attr_unpolled.attr,
+	&dev_attr_iopolled.attr,
 	&dev_attr_idle_polled.attr,
 	&dev_attr_irq_fallbacks.attr,
 	&dev_attr_starved.attr,

@@ -55,6 +55,7 @@ void pvfs_watch(struct pvfs_queue *q)
 
 	if (!q->poll.inflight)
 		return;
+	pvfs_lease_update(q);
 	thread = virtio_poll_watch(&q->poll);
 	if (thread)
 		wake_up_process(thread);

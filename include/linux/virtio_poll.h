@@ -15,7 +15,8 @@
  * - The queue has waiters (q->waiters): each is a task that polls the ring for its own answer,
  *   with preemption off.  The task becomes a waiter before it drops the lock under which it put
  *   its request into the ring.  As long as a queue has waiters, callbacks are off, and a poller
- *   that has the queue drops it.
+ *   that has the queue drops it.  pvfs counts the tasks of io_uring that poll as one more waiter
+ *   (fs/pvfs/iopoll.c).  They may be preempted, so a timer ends that if none of them has polled.
  *
  * Code that takes an owner away establishes another one before it drops the lock.  A queue
  * with nothing in flight needs no owner.
@@ -106,7 +107,8 @@ struct virtio_poll_stats {
  * @settings: how to poll
  * @inflight: requests in the ring; the driver counts them
  * @callbacks: whether the device may interrupt
- * @waiters: tasks that poll for their own answers; written by virtio_poll_waiter_*() only
+ * @waiters: tasks that poll for their own answers, and pvfs's lease; written by
+ *	virtio_poll_waiter_*() only
  * @poller: the poller that has it, or NULL
  * @node: on that poller's list
  * @late: calls ->later where the scheduler's locks are held

@@ -510,7 +510,9 @@ EXPORT_SYMBOL_GPL(virtio_poll_drop);
 
 /**
  * virtio_poll_waiter_add - count the calling task as one that polls for its own answer
- * @q: the queue, locked; preemption stays off until virtio_poll_waiter_del()
+ * @q: the queue, locked; preemption stays off until virtio_poll_waiter_del().  A driver whose task
+ *	may be preempted calls virtio_poll_waiter_del() from a timer or a work if the task does not
+ *	come back.
  */
 void virtio_poll_waiter_add(struct virtio_poll_queue *q)
 {
