@@ -291,6 +291,12 @@ static struct fuse_mount *pvfs_conn_new(struct fs_context *fsc, struct pvfs_dev 
 	fc->auto_submounts = true;
 	fc->sync_fs = true;
 	fc->use_pages_for_kvec_io = true;
+	/*
+	 * The core tells poll(2) that files are always ready, as they are on the host.  It must not
+	 * ask the server: the device cannot send FUSE_NOTIFY_POLL, and io_uring polls before each
+	 * I/O on a file without FMODE_NOWAIT.
+	 */
+	fc->no_poll = true;
 	return fm;
 }
 
