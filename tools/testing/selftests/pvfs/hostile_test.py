@@ -2,11 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0
 """A host side that lies gets an error for each lie, and never more than that."""
 
+from pathlib import Path
+
 from pvfs import TAG, PvfsCase
 from pvlab import ktap
 from server import DATA
 from vhostuser import lie_of
 
+RINGTOOL = Path(__file__).with_name("ringtool")
 BAD_REPLIES = {
     "another request's number": {"unique": 2},
     "number zero": {"unique": 0},
@@ -34,6 +37,7 @@ BROKEN_RINGS = {
 
 class Hostile(PvfsCase):
     lies = True
+    tools = (RINGTOOL,)
 
     def tearDown(self):
         self.server.lie = None
@@ -42,6 +46,11 @@ class Hostile(PvfsCase):
     def truth(self):
         self.server.lie = None
         self.assertEqual(self.sh("cat /mnt/file") + "\n", DATA.decode())
+
+    def test_files_are_ready_whatever_the_server_says(self):
+        """The ring has no place for a message that a file has become ready."""
+        self.assertEqual(self.sh("ringtool ready /mnt/file"), "ready")
+        self.assertEqual(self.server.polls, 0)
 
     def test_bad_replies_are_errors(self):
         self.truth()

@@ -156,6 +156,14 @@ class PvfsCase(unittest.TestCase):
         return self.guest.run(command, timeout=PATIENCE).status
 
     @classmethod
+    def has_iopoll(cls):
+        """Whether the kernel's FUSE has ->iopoll.  The debug lane's kernel has all patches."""
+        found = cls.guest.run("grep -q ' fuse_file_iopoll' /proc/kallsyms").status == 0
+        if DEBUG and not found:
+            raise AssertionError("the debug lane's kernel has no fuse_file_iopoll()")
+        return found
+
+    @classmethod
     def mount(cls):
         options = f"-o {cls.options}" if cls.options else ""
         cls.sh(f"mount.pvfs {TAG} /mnt {options}")

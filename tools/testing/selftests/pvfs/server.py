@@ -7,8 +7,10 @@ directory `sub` is announced as a submount, and has such a file, too.
 
 Requests whose numbers are in `hold` are answered late: before the next request after they were
 taken out of it, or at poke().
+Requests whose numbers are in `says`, a dictionary, are answered by what it has for them: an error,
+or the body of a reply.  A write changes nothing; `writes` has the offset and size of each.
 `handles` and `lookups` are what the guest has not given back yet.  `owners` has the lock owner of
-each READ and FLUSH, in turn.
+each READ and FLUSH, in turn.  `polls` counts FUSE_POLL, which says that the file is not ready.
 
 It knows enough of FUSE for `cat` and `stat` of the file.  It signals each reply, wanted
 or not, so nothing here depends on the order in which memory is written and read.
@@ -21,15 +23,24 @@ from collections import Counter
 
 from vhostuser import Backend
 
-LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, STATFS, RELEASE = 1, 2, 3, 4, 14, 15, 17, 18
+LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, WRITE = 1, 2, 3, 4, 14, 15, 16
+STATFS, RELEASE = 17, 18
 FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, DESTROY, BATCH_FORGET = 25, 26, 27, 28, 29, 38, 42
-SETLK, SETLKW, INTERRUPT, READDIRPLUS, SYNCFS = 32, 33, 36, 44, 50
+SETLK, SETLKW, INTERRUPT, POLL, READDIRPLUS, SYNCFS = 32, 33, 36, 40, 44, 50
 F_DO_READDIRPLUS, F_ASYNC_DIO = 1 << 13, 1 << 15
 F_ASYNC_READ, F_POSIX_LOCKS, F_FLOCK_LOCKS, F_SUBMOUNTS = 1 << 0, 1 << 1, 1 << 10, 1 << 27
 ATTR_SUBMOUNT = 1
 F_UNLCK, RELEASE_FLOCK_UNLOCK, READ_LOCKOWNER = 2, 1 << 1, 1 << 1
 SILENT = (FORGET, BATCH_FORGET)
 DATA = b"the truth\n"
+# The answers that are always the same.
+FIXED = {
+    STATFS: struct.pack("<5Q10I", 1, 1, 1, 1, 1, 4096, 255, *[0] * 8),
+    POLL: bytes(8),
+    READDIR: b"",
+    DESTROY: b"",
+    SYNCFS: b"",
+}
 OUT = struct.Struct("<IiQ")
 ROOT, FILE, SUB, SUB_FILE, ODD = 1, 2, 3, 4, 5
 NAMES = {(ROOT, b"file"): FILE, (ROOT, b"sub"): SUB, (SUB, b"file"): SUB_FILE}
@@ -41,6 +52,10 @@ def attr(inode):
     return struct.pack(
         "<6Q10I", inode, len(DATA), 8, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, flags
     )
+
+
+def wrote(size):
+    return struct.pack("<II", size, 0)
 
 
 def opcode_of(message):
@@ -57,6 +72,8 @@ class Liar(Backend):
         self.silent = False
         self.hold = ()
         self.held = []
+        self.says = {}
+        self.async_dio = True
         self.handles = 0
         self.lookups = Counter()
         self.mounted = False
@@ -69,6 +86,8 @@ class Liar(Backend):
         self.locks = None
         self.askers = set()  # who has asked for a lock
         self.owners = []
+        self.polls = 0
+        self.writes = []
         super().__init__(directory / "liar.sock")
 
     def request(self, ring, head):
@@ -111,19 +130,24 @@ class Liar(Backend):
             self.forgotten(opcode, nodeid, message[40:])
             reply.header = b""
         else:
-            self.note_session(opcode)
-            reply.fill(self.answer(opcode, nodeid, message[40:]))
+            self.note(opcode, message[40:])
+            body = self.says.get(opcode)
+            reply.fill(self.answer(opcode, nodeid, message[40:]) if body is None else body)
         if self.lie and nodeid != 0 and opcode in (LOOKUP, GETATTR):
             self.told += 1
             self.lie(reply)
         self.send(ring, room, reply)
 
-    def note_session(self, opcode):
+    def note(self, opcode, arguments):
         if opcode == INIT:
             self.mounted = True
         elif opcode == DESTROY:
             self.mounted = False
             self.lookups.clear()
+        elif opcode == POLL:
+            self.polls += 1
+        elif opcode == WRITE:
+            self.writes.append(struct.unpack_from("<QI", arguments, 8))
 
     def send(self, ring, room, reply):
         self.put(room, reply.header + reply.body)
@@ -187,7 +211,8 @@ class Liar(Backend):
             self.lookups[nodeid] -= times
 
     def init(self):
-        flags = F_ASYNC_READ | F_POSIX_LOCKS | F_FLOCK_LOCKS | F_SUBMOUNTS | F_ASYNC_DIO
+        flags = F_ASYNC_READ | F_POSIX_LOCKS | F_FLOCK_LOCKS | F_SUBMOUNTS
+        flags |= F_ASYNC_DIO if self.async_dio else 0
         flags |= F_DO_READDIRPLUS if self.plus else 0
         return struct.pack("<4IHHIIHHI28x", 7, 31, 65536, flags, 8, 6, 65536, 1, 0, 0, 0)
 
@@ -210,16 +235,14 @@ class Liar(Backend):
             return self.odd_name(struct.unpack_from("<Q", arguments, 8)[0])
         if opcode == READ:
             return self.read(arguments)
-        if opcode == STATFS:
-            return struct.pack("<5Q", 1, 1, 1, 1, 1) + struct.pack("<10I", 4096, 255, *[0] * 8)
+        if opcode == WRITE:
+            return wrote(self.writes[-1][1])
         if opcode in (FLUSH, RELEASE, RELEASEDIR):
             self.closed(opcode, nodeid, arguments)
             return b""
         if opcode in (SETLK, SETLKW):
             return self.lock(nodeid, arguments)
-        if opcode in (READDIR, DESTROY, SYNCFS):
-            return b""
-        return errno.ENOSYS
+        return FIXED.get(opcode, errno.ENOSYS)
 
     def read(self, arguments):
         offset, size, flags, owner = struct.unpack_from("<QIIQ", arguments, 8)
