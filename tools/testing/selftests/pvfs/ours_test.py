@@ -55,6 +55,22 @@ class Ours(Files, PvfsCase):
                 READS,
             )
 
+    def test_io_uring_polls_without_a_kick(self):
+        """vhost_fs lets FUSE's core have more requests in the background than a ring holds."""
+        if not self.has_iopoll():
+            self.skipTest("this kernel's FUSE has no ->iopoll (patches/0013)")
+        for depth in (1, 32):
+            with self.counting() as grown:
+                self.sh(
+                    f"{FIO} --filename=/mnt/uring --size=1M --rw=randrw --bs=4k --direct=1 "
+                    f"--ioengine=io_uring --hipri=1 --iodepth={depth} "
+                    "--verify=crc32c --verify_fatal=1"
+                )
+            self.say(f"io_uring that polls, depth {depth}", grown)
+            self.assertGreaterEqual(grown["requests"], READS)
+            self.assertEqual(grown["kicks"], 0)
+            self.assertGreater(grown["iopolled"], 0)
+
     def test_a_file_without_a_name_gets_one(self):
         self.sh("mkdir /mnt/d && sharetool unnamed /mnt/d late text")
         self.assertEqual((self.share / "d/late").read_text(), "text")
