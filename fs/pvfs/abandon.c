@@ -384,7 +384,7 @@ void pvfs_abandoned_await(struct pvfs_dev *dev)
 	}
 }
 
-/* Late replies: undo what the server has done. */
+/* Late replies: undo what the server has done, and note that a sync has failed. */
 
 static void pvfs_undo_lookup(struct fuse_mount *fm, u64 nodeid)
 {
@@ -449,7 +449,7 @@ static void pvfs_undo_entries(struct pvfs_abandoned *ab, size_t left)
 	kunmap_local(at);
 }
 
-static void pvfs_undo(struct pvfs_slot *slot)
+static void pvfs_use_late_reply(struct pvfs_slot *slot)
 {
 	struct pvfs_abandoned *ab = slot->abandoned;
 	struct fuse_entry_out entry;
@@ -471,6 +471,12 @@ static void pvfs_undo(struct pvfs_slot *slot)
 		if (len > 0)
 			pvfs_undo_entries(ab, len);
 		break;
+	case FUSE_SYNCFS:
+		/* If the sync was of a submount, which may be gone, the main mount reports it. */
+		len = pvfs_late_reply(slot, NULL, 0);
+		if (len < 0)
+			pvfs_sync_failed(ab->fm, len);
+		break;
 	}
 }
 
@@ -482,7 +488,7 @@ static void pvfs_undo(struct pvfs_slot *slot)
 void pvfs_abandoned_end(struct pvfs_dev *dev, struct pvfs_slot *slot)
 {
 	if (slot->abandoned->fm)
-		pvfs_undo(slot);
+		pvfs_use_late_reply(slot);
 	pvfs_abandoned_over(dev, slot->abandoned);
 	slot->abandoned = NULL;
 }

@@ -319,6 +319,7 @@ unsigned int pvfs_request_map(struct pvfs_queue *q, struct pvfs_slot *slot,
 void pvfs_request_reply(struct pvfs_queue *q, struct pvfs_slot *slot, unsigned int written);
 void pvfs_request_end(struct fuse_req *req);
 int pvfs_late_reply(struct pvfs_slot *slot, void *to, unsigned int size);
+void pvfs_sync_failed(struct fuse_mount *fm, int err);
 struct page *pvfs_page(struct fuse_args_pages *ap, unsigned int i, unsigned int *offset,
 		       unsigned int *length);
 unsigned int pvfs_page_count(const struct fuse_args_pages *ap);

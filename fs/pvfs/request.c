@@ -331,7 +331,8 @@ void pvfs_request_reply(struct pvfs_queue *q, struct pvfs_slot *slot, unsigned i
  * @size: the size of this argument
  *
  * Return: how many bytes of arguments the device wrote.  If these are @size or more, the function
- * has filled @to.  A negative number if the device wrote no valid reply, or an error.
+ * has filled @to.  A negative number otherwise: the server's error, or -EIO if the device wrote no
+ * valid reply.
  */
 int pvfs_late_reply(struct pvfs_slot *slot, void *to, unsigned int size)
 {
@@ -339,8 +340,10 @@ int pvfs_late_reply(struct pvfs_slot *slot, void *to, unsigned int size)
 	int len;
 
 	memcpy(&oh, pvfs_slot_out(slot), sizeof(oh));
-	if (!pvfs_header_good(slot, &oh, slot->written) || oh.error)
+	if (!pvfs_header_good(slot, &oh, slot->written))
 		return -EIO;
+	if (oh.error)
+		return oh.error;
 	len = oh.len - sizeof(oh);
 	if (len >= size)
 		memcpy(to, pvfs_slot_out(slot) + sizeof(oh), size);
@@ -364,6 +367,21 @@ static void pvfs_zero_rest(struct fuse_args *args)
 }
 
 /**
+ * pvfs_sync_failed - have files report that a SYNCFS has failed
+ * @fm: the mount
+ * @err: the error; -ENOSYS says that the server does not know the request
+ *
+ * The server reports an error once, but sync(2) ignores it, and a killed task does not get it.  So
+ * the driver notes it as the kernel notes an error of writing back.  Each file that is open then
+ * reports it once, at its next syncfs(2).
+ */
+void pvfs_sync_failed(struct fuse_mount *fm, int err)
+{
+	if (err != -ENOSYS)
+		errseq_set(&fm->sb->s_wb_err, err);
+}
+
+/**
  * pvfs_request_end - end a request that has its result
  * @req: the request, which may be gone on return
  */
@@ -373,5 +391,7 @@ void pvfs_request_end(struct fuse_req *req)
 
 	if (args->out_pages && args->page_zeroing && !req->out.h.error)
 		pvfs_zero_rest(args);
+	if (unlikely(args->opcode == FUSE_SYNCFS && req->out.h.error))
+		pvfs_sync_failed(req->fm, req->out.h.error);
 	fuse_request_end(req);
 }

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: GPL-2.0
 """A host side that lies gets an error for each lie, and never more than that."""
 
+from errno import EIO
 from pathlib import Path
 
-from pvfs import TAG, PvfsCase
+from pvfs import TAG, TOOL, PvfsCase, wait_for
 from pvlab import ktap
-from server import DATA
+from server import DATA, SYNCFS
 from vhostuser import lie_of
 
 RINGTOOL = Path(__file__).with_name("ringtool")
@@ -37,10 +38,11 @@ BROKEN_RINGS = {
 
 class Hostile(PvfsCase):
     lies = True
-    tools = (RINGTOOL,)
+    tools = (RINGTOOL, TOOL)
 
     def tearDown(self):
         self.server.lie = None
+        self.server.says = {}
         self.assertIsNone(self.server.failed)
 
     def truth(self):
@@ -78,6 +80,35 @@ class Hostile(PvfsCase):
                 self.assertNotEqual(self.status("cat /mnt/file"), 0)
                 self.assertEqual(self.counters()["inflight"], 0)
                 self.again()
+
+    def reported_once(self):
+        """By files that are opened after the sync has failed, and the server has forgotten it."""
+        self.server.says = {}
+        self.assertNotEqual(self.status("sharetool syncfs /mnt x"), 0)
+        self.assertEqual(self.status("sharetool syncfs /mnt x"), 0)
+
+    def test_sync_ignores_an_error(self):
+        self.server.says = {SYNCFS: EIO}
+        self.sh("sync")
+        self.reported_once()
+
+    def test_syncfs_reports_an_error_once(self):
+        self.server.says = {SYNCFS: EIO}
+        self.assertNotEqual(self.status("sharetool syncfs /mnt x"), 0)
+        self.server.says = {}
+        self.assertEqual(self.status("sharetool syncfs /mnt x"), 0)
+
+    def test_a_killed_task_does_not_get_an_error(self):
+        self.server.says = {SYNCFS: EIO}
+        self.server.hold = (SYNCFS,)
+        pid = self.start("sharetool syncfs /mnt x")
+        wait_for(lambda: len(self.server.held) == 1, "the server has the request")
+        self.sh(f"kill -9 {pid}")
+        self.ended()
+        self.server.hold = ()
+        self.server.poke()
+        wait_for(lambda: self.counters()["inflight"] == 0, "all is answered")
+        self.reported_once()
 
     def again(self):
         """Bound anew it works."""

@@ -7,6 +7,7 @@
  *	sharetool shared FILE ANY		lock it once a child that closes it is killed
  *	sharetool closes FILE ANY		open it, and close it at SIGUSR2
  *	sharetool aio FILE ANY			close it while it is read by asynchronous I/O
+ *	sharetool syncfs FILE ANY		write the whole file system back
  *	sharetool append FILE LETTER COUNT	records, each by one write()
  *	sharetool swing DIR COUNT		rename DIR/a to DIR/b and back
  *	sharetool replace DIR LETTER COUNT	rename new files to DIR/target
@@ -213,6 +214,18 @@ static int do_aio(char **argv)
 	return pause();
 }
 
+/* busybox's sync -f does not look at the result. */
+static int do_syncfs(char **argv)
+{
+	int fd = open(argv[2], O_RDONLY);
+
+	if (fd < 0)
+		die(argv[2]);
+	if (syncfs(fd))
+		die("syncfs");
+	return 0;
+}
+
 static int do_append(char **argv)
 {
 	int fd = open(argv[2], O_WRONLY | O_CREAT | O_APPEND, 0644);
@@ -381,6 +394,8 @@ int main(int argc, char **argv)
 		return do_closes(argv);
 	if (!strcmp(what, "aio"))
 		return do_aio(argv);
+	if (!strcmp(what, "syncfs"))
+		return do_syncfs(argv);
 	if (!strcmp(what, "swing"))
 		return do_swing(argv);
 	if (!strcmp(what, "read"))
