@@ -9,12 +9,13 @@
  *
  *	other	   all that belongs to none of the following
  *	work	   whole samples of rounds that found work
- *	idle	   a poller's round that found none; a guest's idle loop, and its spinning
+ *	idle	   a poller's round that found none; a guest's spinning
  *	broken	   rounds at work that are in no sample: another task broke in, or the
  *		   sample was not whole when the window began or ended; and what another
  *		   task did that broke into a round without work
  *	interrupt  from the entry of an interrupt's handler to its IRET
  *	guest	   a nested guest's own instructions
+ *	rest	   the idle loop of a guest, or of a CPU whose server sleeps
  *
  * Rounds.  DIRECTORY/marks says at which addresses a round begins, which one is
  * reached only if a round finds work, and which one once for each I/O.  The class of
@@ -37,8 +38,8 @@
  *
  * Guests.  Where the VM is a guest that is not nested, the marks say what a caller's wait
  * is.  From "rest" on, where the idle task goes on, to "go" all instructions outside of
- * interrupts and exceptions are idle ones.  So are those from one "spin" to the next, if
- * there was no "found" between the two.  "switch" forgets the stack of interrupts as
+ * interrupts and exceptions are of the class rest.  Those from one "spin" to the next are
+ * idle, if there was no "found" between the two.  "switch" forgets the stack of interrupts as
  * "break" does, but the round stays whole: to sleep and to be woken is part of its cost.
  *
  * Nested guests.  A CPU is in guest mode from a VMRUN until it executes the
@@ -84,10 +85,10 @@
 #define MAX_SAMPLES	4096
 #define MAX_FRAMES	16	/* interrupts and exceptions in each other */
 
-enum class { OTHER, WORK, IDLE, BROKEN, INTERRUPT, GUEST, NR_CLASSES };
+enum class { OTHER, WORK, IDLE, BROKEN, INTERRUPT, GUEST, REST, NR_CLASSES };
 
 static const char *const class_names[] = {
-	"other", "work", "idle", "broken", "interrupt", "guest"
+	"other", "work", "idle", "broken", "interrupt", "guest", "rest"
 };
 
 /* The meanings of a block; the file of marks gives those in BLOCK_MARKS. */
@@ -457,7 +458,7 @@ static void count_host(struct cpu *c, unsigned int vcpu, struct block *b)
 	if (c->irqs)
 		b->count[vcpu][INTERRUPT]++;
 	else if (c->resting && !c->frames)
-		b->count[vcpu][IDLE]++;
+		b->count[vcpu][REST]++;
 	else
 		count_round(c, vcpu, b, flags);
 	if (flags & BLOCK_IRET)

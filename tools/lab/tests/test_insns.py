@@ -113,9 +113,12 @@ class Guest(Machine):
         self.assertEqual(self.cpu["samples"], [[1, 1, self.call + self.handler]])
         self.assertEqual(self.cpu["broken"]["rounds"], 1)
 
-    def test_looks_that_find_nothing_and_the_idle_task_are_idle(self):
+    def test_looks_that_find_nothing_are_idle(self):
         self.assertEqual(self.cpu["idle"], {"rounds": 3 * 2, "ios": 0})
-        self.assertEqual(self.totals["idle"], 3 * (2 * (12 + 3) + 42 + 1))
+        self.assertEqual(self.totals["idle"], 3 * 2 * (12 + 3))
+
+    def test_the_idle_task_is_counted_apart(self):
+        self.assertEqual(self.totals["rest"], 3 * (42 + 1))
 
 
 if __name__ == "__main__":

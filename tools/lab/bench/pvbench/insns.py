@@ -23,8 +23,11 @@ BREAK = re.compile(r"__schedule|asm_exc_nmi")
 INTERRUPT = re.compile(r"asm_sysvec_\w+|asm_common_interrupt|asm_spurious_interrupt")
 EXCEPTION = re.compile(r"asm_exc_\w+")
 USER_END = 1 << 47
-OURS = ("vhost_poll", "vhost_serve", "vhost_blk", "vhost_fs", "virtio_poll", "pvfs")
-CLASSES = ("other", "work", "idle", "broken", "interrupt", "guest")
+OURS = (
+    *("vhost_poll", "vhost_serve", "vhost_blk", "vhost_fs"),
+    *("virtio_poll", "virtio_pvblk", "pvfs"),
+)
+CLASSES = ("other", "work", "idle", "broken", "interrupt", "guest", "rest")
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,11 @@ class Symbols:
                 found.setdefault(int(words[0], 16), (owner, words[2]))
         self.starts = sorted(found)
         self.names = [found[start] for start in self.starts]
+        self.found = found
+
+    def entry(self, address):
+        """The name of the function that begins there, or None."""
+        return self.found.get(address, (None, None))[1]
 
     def at(self, address):
         """(module, function)."""
@@ -135,11 +143,18 @@ class Window:
         self.cpus = doc["cpus"]
         self.totals = [Counter() for _ in self.cpus]
         self.functions = [{c: Counter() for c in CLASSES} for _ in self.cpus]
+        self.entered = [{c: Counter() for c in CLASSES} for _ in self.cpus]
         for vaddr, insns, cpu, kind, times in doc["blocks"]:
             self.totals[cpu][kind] += insns * times
             # A nested guest's modules are not where the host's are.
             where = ("guest", "") if kind == "guest" else symbols.at(vaddr)
             self.functions[cpu][kind][where] += insns * times
+            self.entered[cpu][kind][symbols.entry(vaddr)] += times
+
+    def calls(self, cpu, names):
+        """How often the samples of CPU enter one of these functions, for each I/O."""
+        entered = self.entered[cpu]["work"]
+        return sum(entered[name] for name in names) / self.cpus[cpu]["work"]["ios"]
 
     def served(self, cpu):
         """A row of all that serves I/O on CPU, by all I/Os."""
@@ -153,7 +168,7 @@ class Window:
         `spun` is the waiting for locks.  Without USER: only what the kernel executed.
         """
         without = SPINS if user else (*SPINS, "")
-        kinds = [kind for kind in CLASSES if kind not in ("idle", "interrupt")]
+        kinds = [kind for kind in CLASSES if kind not in ("idle", "interrupt", "rest")]
         spun = sum(
             insns
             for kind in kinds
@@ -176,6 +191,7 @@ class Window:
             "broken_ios": found["broken"]["ios"],
             "interrupts": found["interrupts"],
             "ios_per_round": ios / found["work"]["rounds"],
+            "rest": self.totals[cpu]["rest"] / found["all_ios"],
             "idle_round": self.totals[cpu]["idle"] / idle if idle else None,
             **self.cost(cpu, ["work"], ios),
             "mean": self.totals[cpu]["work"] / ios,
