@@ -36,8 +36,8 @@
  * them.  Where the scheduler is entered ("break" among the marks), the stack is
  * forgotten, because another task goes on.
  *
- * Guests.  Where the VM is a guest that is not nested, the marks say what a caller's wait
- * is.  From "rest" on, where the idle task goes on, to "go" all instructions outside of
+ * Guests.  Where the VM is a guest that is not nested, the marks tell waiting from work.
+ * From "rest" on, where the idle task goes on, to "go" all instructions outside of
  * interrupts and exceptions are of the class rest.  Those from one "spin" to the next are
  * idle, if there was no "found" between the two.  "switch" forgets the stack of interrupts as
  * "break" does, but the round stays whole: to sleep and to be woken is part of its cost.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Instructions that a guest's vCPU executes for each operation on a file.
+"""Instructions that a guest's vCPU executes for each operation on a file, or on a disk.
 
 Runs on the machine itself, with one emulated guest that is not nested (pvlab/here.py), whose
 QEMU has the plugin.  pvfs and virtiofs have the same device, one after the other, and
-virtiofsd behind it.
+virtiofsd behind it.  The disk is guestdisks.py's.
 """
 
 import json
@@ -19,13 +19,14 @@ from pathlib import Path
 from pvlab import insns as plugin
 from pvlab.guest import Guest, Share
 
-from pvbench import counting, insns
+from pvbench import counting, guestdisks, insns
 
 TOP = Path(__file__).resolve().parents[4]
 LOAD = Path(__file__).resolve().parents[1] / "guestload.c"
 HELPER = TOP / "tools/pvfs/mount.pvfs"
 TAG = "insns"
-# Under emulation a round trip takes longer than the 200 us that polling is limited to.
+# Under emulation a round trip takes longer than the 200 us that polling is limited to, also that
+# of a disk.
 PARAMETERS = "poll_max_us=100000"
 # A sample has so many operations; the window is a little longer than all samples.
 SAMPLE, WARM = counting.SAMPLE_IOS, 200
@@ -47,6 +48,9 @@ MARKS = {
     "vpoll_should_run": ("spin",),
     "pvfs_request_reply": ("found",),
     "virtqueue_kick_prepare": ("found",),
+    # The same of virtio_pvblk's disk, and of a task that polls it for IOPOLL.
+    "pvblk_iopoll": ("spin",),
+    "blk_mq_complete_request_remote": ("found",),
     "do_idle": ("rest",),
     "schedule_idle": ("go",),
     "__schedule": ("switch",),
@@ -56,17 +60,27 @@ MARKS = {
 }
 # part_of() looks for the first of these that fits a function's module and name.
 PARTS = (
-    ("pvfs", re.compile(r"(pvfs|virtio_poll):")),
+    ("pvfs", re.compile(r"pvfs:")),
+    ("virtio_pvblk", re.compile(r"virtio_pvblk:")),
+    ("virtio_poll", re.compile(r"virtio_poll:")),
+    ("virtio_blk", re.compile(r"virtio_blk:")),
     ("virtio_fs", re.compile(r"\w+:_*(virtio_fs|copy_args|sg_init_fuse|sg_count_fuse)")),
     ("FUSE core", re.compile(r"\w+:(_*fuse_|request_wait_answer|queue_interrupt|flush_bg_queue)")),
     ("virtio", re.compile(r"\w+:(_*virtqueue_|vring_|vp_|detach_buf|vm_)")),
+    ("block layer", re.compile(r"\w+:_*(blk_|bio_|blkdev_|submit_bio|rq_|sbitmap_|dma_|bvec_)")),
+    ("io_uring", re.compile(r"\w+:_*io_")),
 )
+# Entered once for each kick, and for each interrupt of a device.
+CALLS = {
+    "kicks": ("vp_notify", "vp_notify_with_data"),
+    "irqs": ("asm_common_interrupt",),
+}
 
 
-def kinds_of(name, call):
-    """The plugin's marks of a function, if CALL ends an operation."""
+def kinds_of(name, io):
+    """The plugin's marks of a function, if IO is entered once for each operation."""
     kinds = MARKS.get(name, ())
-    if name == f"__x64_sys_{call}":
+    if name == io:
         kinds += ("io",)
     if kinds:
         return kinds
@@ -75,11 +89,11 @@ def kinds_of(name, call):
     return ("exception",) if insns.EXCEPTION.fullmatch(name) else ()
 
 
-def marks(symbols, call):
+def marks(symbols, io):
     """All of them, as lines of text."""
     yield f"user {insns.USER_END:#x}"
     for start, (_, name) in zip(symbols.starts, symbols.names, strict=True):
-        for kind in kinds_of(name, call):
+        for kind in kinds_of(name, io):
             yield f"{kind} {start:#x}"
     yield f"sample {SAMPLE:#x}"
     yield f"skip {counting.SKIPPED:#x}"
@@ -100,10 +114,11 @@ def parts(functions, ios):
     return dict(sums.most_common())
 
 
-def row_of(window, path):
+def row_of(window, path, depth=1):
     row = window.sampled(0)
-    functions = window.functions[0]["work"]
-    return {"path": path, "depth": 1, **row, "parts": parts(functions, row["ios"])}
+    row["parts"] = parts(window.functions[0]["work"], row["ios"])
+    row["calls"] = {what: window.calls(0, names) for what, names in CALLS.items()}
+    return {"path": path, "depth": depth, **row}
 
 
 class Machine:
@@ -131,8 +146,9 @@ class Machine:
 
     def _boot(self):
         device = Share.virtiofs(self.server.socket, TAG, queue_size=1024)
-        words = ["-plugin", f"{plugin.build()},dir={self.counts}"]
-        self.guest = Guest(name="insns", shares=[device], qemu_args=words).start()
+        words = ["-plugin", f"{plugin.build()},dir={self.counts}", *guestdisks.ARGUMENTS]
+        guest = Guest(name="insns", shares=[device], modules=["virtio_blk"], qemu_args=words)
+        self.guest = guest.start()
         built = self.dir / "guestload"
         argv = ["gcc", "-static", "-O2", "-D_GNU_SOURCE", "-o", built, LOAD]
         subprocess.run([str(a) for a in argv], check=True)
@@ -140,16 +156,20 @@ class Machine:
         self.guest.put("/sbin/mount.pvfs", HELPER)
         self.sh("chmod 755 /bin/guestload /sbin/mount.pvfs; echo 0 >/proc/sys/kernel/kptr_restrict")
         self.guest.modprobe("pvfs", PARAMETERS)
+        self.read_symbols()
+
+    def read_symbols(self):
+        """Again for each module that was loaded since."""
         self.symbols = insns.Symbols(self.sh("cat /proc/kallsyms"))
 
     def sh(self, command, timeout=LIMIT):
         return self.guest.run(command, timeout=timeout, check=True).out.strip()
 
-    def counted(self, op):
-        """The window of an operation on what is mounted."""
-        lines = marks(self.symbols, OPS[op])
+    def counted(self, command, io):
+        """The window of a load that enters the function IO once for each operation."""
+        lines = marks(self.symbols, io)
         (self.counts / "marks").write_text("\n".join(lines) + "\n")
-        self.sh(f"guestload {op} /mnt {WARM} {TIMES}")
+        self.sh(command)
         (path,) = self.counts.glob("*.json")
         window = insns.Window(json.loads(path.read_text()), self.symbols)
         path.unlink()
@@ -166,21 +186,41 @@ class Machine:
             self._end()
 
 
+def row(machine, path, depth, command, io, runs):
+    """The middle one of as many windows as RUNS says."""
+    began = time.monotonic()
+    found = [row_of(machine.counted(command, io), path, depth) for _ in range(runs)]
+    middle = counting.middle(found)
+    took = time.monotonic() - began
+    counting.say(
+        f"{path}, depth {depth}: {middle['insns']:,.1f} instructions of each ({took:.0f} s)"
+    )
+    return middle
+
+
 def rows(machine, fs, ops, runs):
     """A row of each operation on one file system."""
     machine.sh(f"mount -t {fs} {TAG} /mnt")
     for op in ops:
-        began = time.monotonic()
-        path = f"guest {fs} {op}"
-        found = [row_of(machine.counted(op), path) for _ in range(runs)]
-        row = counting.middle(found)
-        took = time.monotonic() - began
-        counting.say(f"{path}: {row['insns']:,.1f} instructions of each ({took:.0f} s)")
-        yield row
+        command = f"guestload {op} /mnt {WARM} {TIMES}"
+        yield row(machine, f"guest {fs} {op}", 1, command, f"__x64_sys_{OPS[op]}", runs)
     machine.sh("umount /mnt")
 
 
-def count(ops, runs, commit):
+def disk_rows(machine, ops, depths, runs):
+    """Those of the disk, of one driver after the other."""
+    disk = guestdisks.name(machine)
+    for driver in guestdisks.DRIVERS:
+        if driver == guestdisks.MODULE:
+            guestdisks.take(machine, disk, PARAMETERS)
+            disk = guestdisks.name(machine)
+            machine.read_symbols()
+        for load in guestdisks.loads(driver, ops, depths):
+            command = load.command(disk, (WARM, TIMES))
+            yield row(machine, load.path, load.depth, command, guestdisks.IO, runs)
+
+
+def count(ops, depths, runs, commit):
     """What `make insns GUEST=1` writes."""
     with Machine() as machine:
         about = {
@@ -189,4 +229,5 @@ def count(ops, runs, commit):
             "kernel_build": machine.sh("uname -v"),
         }
         found = [row for fs in FILE_SYSTEMS for row in rows(machine, fs, ops, runs)]
+        found += disk_rows(machine, ops, depths, runs)
     return {"machine": about, "rows": found}

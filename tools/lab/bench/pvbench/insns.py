@@ -191,7 +191,7 @@ class Window:
             "broken_ios": found["broken"]["ios"],
             "interrupts": found["interrupts"],
             "ios_per_round": ios / found["work"]["rounds"],
-            "rest": self.totals[cpu]["rest"] / found["all_ios"],
+            "idle_loop": self.totals[cpu]["rest"] / found["all_ios"],
             "idle_round": self.totals[cpu]["idle"] / idle if idle else None,
             **self.cost(cpu, ["work"], ios),
             "mean": self.totals[cpu]["work"] / ios,

@@ -9,6 +9,12 @@ from pvbench.table import ruled
 # An I/O of ours may take so much more than the table has, as a share.
 MORE = 0.05
 FUNCTIONS = 10
+# In a guest: each driver of ours, and mainline's driver of the same device.
+PEERS = {
+    "pvfs": "virtiofs",
+    "virtio_pvblk": "virtio_blk",
+    "virtio_pvblk+iopoll": "virtio_blk",
+}
 # The counts depend on these beside our source; the table is of one of each.
 VERSIONS = {
     "kernel": "kernel",
@@ -27,7 +33,7 @@ def _kept_rows(kept):
 
 
 def _guest_of(path):
-    """(file system, operation) of a guest's row."""
+    """(file system or driver, operation) of a guest's row."""
     words = path.split()
     return tuple(words[1:]) if words[0] == "guest" else ()
 
@@ -88,14 +94,26 @@ def ratios(rows):
             yield op, row["depth"], row["insns"], call, row["insns"] / call
 
 
-def guest_ratios(rows):
-    """(operation, pvfs's count, virtiofs's, ratio) of each that has both."""
+def guest_pairs(rows):
+    """(our row, mainline's) of each operation and depth that has both."""
     guests = [row for row in rows if _guest_of(row["path"])]
-    counts = {_guest_of(row["path"]): row["insns"] for row in guests}
-    for (fs, op), ours in counts.items():
-        theirs = counts.get(("virtiofs", op))
-        if fs == "pvfs" and theirs:
-            yield op, ours, theirs, ours / theirs
+    found = {(*_guest_of(row["path"]), row["depth"]): row for row in guests}
+    for (name, op, depth), ours in found.items():
+        theirs = found.get((PEERS.get(name), op, depth))
+        if theirs:
+            yield ours, theirs
+
+
+def _compared(ours, theirs):
+    """A sentence on two rows of a guest.  The idle loop of each belongs to no row."""
+    name, op = _guest_of(ours["path"])
+    peer, _ = _guest_of(theirs["path"])
+    both = (ours["insns"] + ours["idle_loop"]) / (theirs["insns"] + theirs["idle_loop"])
+    return (
+        f"{op}, depth {ours['depth']}: {ours['insns']:,.1f} by {name}, {theirs['insns']:,.1f} by "
+        f"{peer}: {ours['insns'] / theirs['insns']:.2f} times; with the idle loop's "
+        f"{ours['idle_loop']:,.1f} and {theirs['idle_loop']:,.1f}: {both:.2f} times"
+    )
 
 
 def peer_ratios(rows):
@@ -160,6 +178,9 @@ def _functions(row):
     parts = row.get("parts") or row["modules"]
     shown = ", ".join(f"{m} {n:,.1f}" for m, n in parts.items() if n >= 0.1)
     yield f"{row['path']}, depth {row['depth']}: {shown}"
+    if row.get("calls"):
+        counted = ", ".join(f"{n:.2f} {what}" for what, n in row["calls"].items())
+        yield f"    {row['ios']} I/Os, and for each {counted}"
     if row["ours"]:
         yield from _dearest("ours", row["ours"])
     yield from _dearest("all", row["functions"])
@@ -217,10 +238,9 @@ def render_files(doc):
 
 
 def render_guest(doc, kept_doc):
-    """The same of a guest, with the functions of virtiofs, too."""
-    out = _head(doc, kept_doc, "a guest's vCPU for each operation on a file")
-    for op, ours, theirs, ratio in guest_ratios(doc["rows"]):
-        out.append(f"{op}: {ours:,.1f} by pvfs, {theirs:,.1f} by virtiofs: {ratio:.2f} times")
+    """The same of a guest, with the functions of mainline's drivers, too."""
+    out = _head(doc, kept_doc, "a guest's vCPU for each operation on a file or a disk")
+    out += [_compared(*pair) for pair in guest_pairs(doc["rows"])]
     out.append("")
     for row in doc["rows"]:
         out += _functions(row)

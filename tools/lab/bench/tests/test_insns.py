@@ -10,7 +10,7 @@ from unittest import mock
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
-from pvbench import counting, guestinsns, hostside, insns, insnstable  # noqa: E402
+from pvbench import counting, guestdisks, guestinsns, hostside, insns, insnstable  # noqa: E402
 
 KALLSYMS = """
 ffffffff81000100 T kthread_should_stop
@@ -86,6 +86,17 @@ class Counted(unittest.TestCase):
         self.assertEqual(row["idle_round"], 2)
         self.assertEqual(row["ios_per_round"], 2)
         self.assertEqual(row["modules"], {"vhost_blk": 4.0, "kernel": 1.0})
+
+    def test_calls_are_counted_where_a_function_begins(self):
+        self.assertEqual(self.window.calls(1, ["kthread_should_stop"]), 0.5)
+        self.assertEqual(self.window.calls(1, ["vring_poll", "unknown"]), 0)
+
+    def test_the_idle_loop_is_counted_by_all_ios(self):
+        rest = [[0xFFFFFFFF81000600, 17, 1, "rest", 4]]
+        window = insns.Window({**WINDOW, "blocks": WINDOW["blocks"] + rest}, self.symbols)
+        self.assertEqual(window.sampled(1)["idle_loop"], 4)
+        self.assertEqual(window.sampled(1)["insns"], self.window.sampled(1)["insns"])
+        self.assertEqual(window.executed(1, 4)["insns"], self.window.executed(1, 4)["insns"])
 
     def test_functions_of_ours_are_listed_apart(self):
         row = self.window.sampled(1)
@@ -232,6 +243,12 @@ def doc_of(count, path=hostside.VHOST_BLK, **machine):
     return {"machine": {"kernel": "6.12", "compiler": "GCC", **machine}, "rows": [row]}
 
 
+ROW = {
+    **{"depth": 1, "ios": 656, "windows": [1], "modules": {}, "ours": [], "functions": []},
+    "calls": {"kicks": 1, "irqs": 0.001},
+}
+
+
 class Guests(unittest.TestCase):
     """A guest that is not nested."""
 
@@ -245,15 +262,17 @@ class Guests(unittest.TestCase):
             "do_idle": ["rest"],
             "virtio_poll_cpu_wanted": ["spin"],
             "pvfs_request_reply": ["found"],
+            "pvblk_iopoll": ["spin"],
+            "blk_mq_complete_request_remote": ["found"],
             "__x64_sys_pread64": ["io"],
             "__x64_sys_pwrite64": [],
         }
         for name, kinds in lines.items():
             with self.subTest(name):
-                self.assertEqual(list(guestinsns.kinds_of(name, "pread64")), kinds)
+                self.assertEqual(list(guestinsns.kinds_of(name, "__x64_sys_pread64")), kinds)
 
     def test_marks_are_written_with_the_size_of_a_sample(self):
-        lines = list(guestinsns.marks(insns.Symbols(KALLSYMS), "pread64"))
+        lines = list(guestinsns.marks(insns.Symbols(KALLSYMS), "__x64_sys_pread64"))
         self.assertIn("io 0xffffffff81000700", lines)
         self.assertIn("work 0xffffffff81000800", lines)
         self.assertEqual(lines[-4:], ["sample 0x10", "skip 0xa", "want 0x29", "any 0x1"])
@@ -262,6 +281,10 @@ class Guests(unittest.TestCase):
         functions = {
             ("pvfs", "pvfs_add"): 10,
             ("virtio_poll", "virtio_poll_watch"): 6,
+            ("virtio_pvblk", "pvblk_prep"): 20,
+            ("virtio_blk", "virtblk_done"): 22,
+            ("kernel", "blk_mq_submit_bio"): 24,
+            ("kernel", "io_submit_sqes"): 26,
             ("kernel", "__fuse_simple_request"): 8,
             ("kernel", "request_wait_answer"): 4,
             ("kernel", "virtio_fs_enqueue_req"): 2,
@@ -270,19 +293,74 @@ class Guests(unittest.TestCase):
         }
         self.assertEqual(
             guestinsns.parts(functions, 2),
-            {"pvfs": 8, "other": 7, "virtio": 6, "FUSE core": 6, "virtio_fs": 1},
+            {
+                **{"io_uring": 13, "block layer": 12, "virtio_blk": 11, "virtio_pvblk": 10},
+                **{"other": 7, "virtio": 6, "FUSE core": 6, "pvfs": 5, "virtio_poll": 3},
+                "virtio_fs": 1,
+            },
         )
 
-    def test_each_operation_is_compared_with_virtiofs(self):
-        rows = doc_of(300, "guest pvfs read")["rows"] + doc_of(800, "guest virtiofs read")["rows"]
-        rows += doc_of(5, "guest pvfs stat")["rows"] + doc_of(200, "host read")["rows"]
-        self.assertEqual(list(insnstable.guest_ratios(rows)), [("read", 300, 800, 0.375)])
+    def test_each_row_of_ours_is_compared_with_mainlines_of_the_same_depth(self):
+        counts = {
+            "guest pvfs read": 300,
+            "guest virtiofs read": 800,
+            "guest pvfs stat": 5,
+            "guest virtio_blk read": 20,
+            "guest virtio_pvblk read": 10,
+            "guest virtio_pvblk+iopoll read": 8,
+            "host read": 200,
+        }
+        rows = [doc_of(count, path)["rows"][0] for path, count in counts.items()]
+        rows.append({"path": "guest virtio_pvblk read", "depth": 32, "insns": 3})
+        pairs = insnstable.guest_pairs(rows)
+        found = [(ours["insns"], theirs["insns"]) for ours, theirs in pairs]
+        self.assertEqual(found, [(300, 800), (10, 20), (8, 20)])
+
+    def test_the_comparison_says_what_the_idle_loop_adds(self):
+        machine = {"commit": "c"}
+        rows = [
+            {**ROW, "path": f"guest virtio_{name} pread", "insns": insns, "idle_loop": rest}
+            for name, insns, rest in (("blk", 100, 60), ("pvblk", 90, 6))
+        ]
+        text = insnstable.render_guest({"machine": machine, "rows": rows}, {"rows": []})
+        self.assertIn(
+            "pread, depth 1: 90.0 by virtio_pvblk, 100.0 by virtio_blk: 0.90 times; "
+            "with the idle loop's 6.0 and 60.0: 0.60 times",
+            text,
+        )
+        self.assertIn("    656 I/Os, and for each 1.00 kicks, 0.00 irqs", text)
 
     def test_a_row_that_is_not_kept_is_not_judged(self):
         doc = doc_of(300, "guest pvfs read")
         self.assertEqual(insnstable.worse(doc, {"rows": []}), [])
         kept = json.loads(insnstable.kept(doc, {"rows": []}))
         self.assertEqual(len(insnstable.worse(doc_of(400, "guest pvfs read"), kept)), 1)
+
+
+class Disks(unittest.TestCase):
+    """The loads on a guest's disk."""
+
+    def test_each_operation_at_each_depth_and_one_at_a_time_by_a_system_call(self):
+        found = guestdisks.loads("virtio_blk", ["read", "stat"], [1, 32])
+        rows = [(load.path, load.depth) for load in found]
+        read = "guest virtio_blk read"
+        self.assertEqual(rows, [("guest virtio_blk pread", 1), (read, 1), (read, 32)])
+
+    def test_a_system_call_does_not_poll(self):
+        found = guestdisks.loads("virtio_pvblk+iopoll", ["write"], [32])
+        self.assertEqual([load.path for load in found], ["guest virtio_pvblk+iopoll write"])
+
+    def test_a_burst_is_one_turn_of_the_program_and_a_sample(self):
+        load = guestdisks.Load("virtio_pvblk", "write", 32)
+        self.assertEqual(
+            load.command("vdaa", (200, 864)), "guestload -u 32 write /dev/vdaa 13 54"
+        )
+        load = guestdisks.Load("virtio_pvblk+iopoll", "read")
+        self.assertEqual(
+            load.command("vdaa", (200, 864)), "guestload -u 1 -p read /dev/vdaa 200 864"
+        )
+        load = guestdisks.Load("virtio_blk", "read", call=True)
+        self.assertEqual(load.command("vda", (200, 864)), "guestload read /dev/vda 200 864")
 
 
 class Kept(unittest.TestCase):
