@@ -589,7 +589,9 @@ static void vpoll_run(unsigned int cpu)
 	p->polls++;
 	q = list_first_entry_or_null(&p->queues, struct virtio_poll_queue, node);
 	if (q) {
-		list_rotate_left(&p->queues);
+		/* Rotating a list of one would only cost the list's checks in each poll. */
+		if (!list_is_singular(&p->queues))
+			list_rotate_left(&p->queues);
 		if (!vpoll_nothing_new(q))
 			q->ops->poll(q);
 	}
