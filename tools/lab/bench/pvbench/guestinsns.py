@@ -58,6 +58,25 @@ MARKS = {
     # A device's interrupt is part of an operation's cost.
     "asm_common_interrupt": ("exception",),
 }
+# How the names of the scheduler's functions begin, and those of an interrupt's.
+SCHEDULER = (
+    *("schedule", "sched", "io_schedule", "prepare_task", "finish_task", "switch_", "activate"),
+    *("try_to_wake", "ttwu_", "wake_up", "wakeup", "resched", "select_", "check_preempt"),
+    *("pick_", "set_next", "put_prev", "enqueue", "dequeue", "place_entity", "avg_vruntime"),
+    *("vruntime", "calc_delta", "psi_", "rb_", "native_sched", "local_clock", "block_task"),
+    *("update_(load|curr|cfs|rq|dl|deadline|min_vr|entity|se)", "dl_", "cpuacct", "smpboot"),
+    *("kthread_should", "preempt", "raw_spin_rq", "nohz", "account_", "accumulate_sum"),
+)
+INTERRUPT = (
+    *("asm_", "common_interrupt", "handle_", "irq", "note_interrupt", "add_interrupt"),
+    *("fast_mix", "error_", "apic", "ct_", "tick_irq", "xas", "xa_find"),
+)
+
+
+def _begins(names):
+    return re.compile(rf"kernel:_*({'|'.join(names)})")
+
+
 # part_of() looks for the first of these that fits a function's module and name.
 PARTS = (
     ("pvfs", re.compile(r"pvfs:")),
@@ -68,6 +87,8 @@ PARTS = (
     ("FUSE core", re.compile(r"\w+:(_*fuse_|request_wait_answer|queue_interrupt|flush_bg_queue)")),
     ("virtio", re.compile(r"\w+:(_*virtqueue_|vring_|vp_|detach_buf|vm_)")),
     ("block layer", re.compile(r"\w+:_*(blk_|bio_|blkdev_|submit_bio|rq_|sbitmap_|dma_|bvec_)")),
+    ("scheduler", _begins(SCHEDULER)),
+    ("interrupts", _begins(INTERRUPT)),
     ("io_uring", re.compile(r"\w+:_*io_")),
 )
 # Entered once for each kick, and for each interrupt of a device.
